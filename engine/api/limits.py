@@ -44,7 +44,8 @@ class EngineConfig:
         )
         if min(sizes) < 1 or self.max_context < 2:
             raise ValueError(f"sizes must be positive: {self}")
-        if not self.windows or any(_sees_more(each, self.windows[0]) for each in self.windows):
+        most = self.windows[0]
+        if most is not None and any(each is None or each > most for each in self.windows):
             raise ValueError(f"the first group of layers must see the most: {self.windows}")
         if self.recurrent and len(self.windows) > 1:
             raise ValueError("a prefix cannot be resumed both from a state and from windows")
@@ -89,7 +90,3 @@ class EngineConfig:
     def _groups(self) -> Counter[int | None]:
         """How many groups of layers there are, by window."""
         return Counter(self.windows)
-
-
-def _sees_more(window: int | None, other: int | None) -> bool:
-    return other is not None and (window is None or window > other)

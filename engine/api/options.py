@@ -100,7 +100,12 @@ class EngineOptions:
     ] = None
     kv_tokens: Annotated[
         int | None,
-        Option("Size of the KV cache in tokens. Default: what memory allows.", _BOTH, metavar="N", minimum=1),
+        Option(
+            "Size of the KV cache in tokens that all layers keep. Default: what memory allows.",
+            _BOTH,
+            metavar="N",
+            minimum=1,
+        ),
     ] = None
     memory_utilization: Annotated[
         float, Option("Fraction of GPU memory to use.", _BOTH, metavar="FRACTION", minimum=0.05, maximum=1.0)

@@ -10,7 +10,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.model_check.report import MemoryReport
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.process.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_tokens_left, plan_memory
+from thothy_ai.engine.process.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_left, plan_memory
 from thothy_ai.engine.weights.formats import weight_format
 
 
@@ -43,14 +43,15 @@ def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -
     """
     config = config.within(options.max_context or MAX_CONTEXT)
     plan = plan_memory(config, options, target.device, target.dtype, target.memory)
-    tokens, per_token = kv_tokens_left(plan, config, options, target.dtype)
+    left = kv_left(plan, config, options, target.dtype)
     report = MemoryReport(
         device=str(target),
         weights=plan.weights,
         workspace=plan.workspace,
         available=plan.available,
-        kv_tokens=tokens,
-        kv_bytes_per_token=per_token,
+        kv_tokens=left.tokens,
+        kv_bytes_per_token=left.bytes_per_token,
+        kv_tokens_by_length=left.by_length,
         dtype=plan.weight_type,
     )
     return report, plan

@@ -16,7 +16,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes on a device. `kv_tokens`: the tokens of KV for which memory is left beside weights and workspace."""
+    """Bytes on a device. `kv_tokens`: the tokens of KV for which memory is left beside weights and workspace, if every
+    layer keeps all of them. `kv_tokens_by_length`: where windows give memory back, lengths of sequences, each with the
+    tokens for which there is room in these.
+    """
 
     device: str
     weights: int
@@ -24,6 +27,7 @@ class MemoryReport:
     available: int
     kv_tokens: int
     kv_bytes_per_token: float
+    kv_tokens_by_length: tuple[tuple[int, int], ...]
     dtype: str
 
 

@@ -20,6 +20,7 @@ from thothy_ai.engine.models.family import (
     UnevenFamily,
     require_layers,
 )
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.quantized.methods import quantization_of
 from thothy_ai.engine.models.rope import extended_context, read_ropes
 from thothy_ai.engine.models.shape import ModelShape
@@ -128,10 +129,14 @@ class ModelConfig(ModelShape):
         return (*further, *pairs, *unused)
 
     @property
-    def window(self) -> int | None:
-        """The most tokens that a query sees in any layer, itself included; None if it sees all before it."""
+    def layer_groups(self) -> LayerGroups:
+        """The groups of layers that have blocks in common. A model with states has one: its prefixes begin at those."""
+        if self.recurrent:
+            return LayerGroups.single(self.kept)
         seen = [self.max_context if window is None else window for window in self.architecture.windows]
-        return max(seen) if max(seen) < self.max_context else None
+        for index, source in enumerate(self.kv_sources):
+            seen[source] = max(seen[source], seen[index])
+        return LayerGroups.of(self.kept, seen, self.max_context)
 
     def within(self, context: int | None) -> ModelConfig:
         """The same with a context of at most `context` tokens, and the rotary frequencies for that."""

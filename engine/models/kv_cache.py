@@ -6,13 +6,15 @@ The block pool knows which sequence owns which block; a row's state is in the sl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.models.layer_groups import LayerGroups, LayerPlace
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.kernels.fp8 import FP8
-from thothy_ai.kernels.paged import KVHeads, LayerCache
+from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.states import LayerState
 
 _SCALE_BYTES = 4
@@ -21,7 +23,8 @@ _SCALE_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class KVCache:
     """`layers[i]`: blocks of [num_blocks, block_size, kv_heads, head_dim], of which block 0 is the dummy, or states,
-    which are parts of the `stacks` [layers, slots, ...]. Layers may share blocks.
+    which are parts of the `stacks` [layers, slots, ...]. Layers may share blocks; those of different groups share
+    tensors.
     """
 
     layers: tuple[LayerCache | LayerState, ...]
@@ -36,24 +39,39 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
         *,
+        groups: LayerGroups | None = None,
         slots: int = 0,
         state_dtype: torch.dtype = torch.float32,
         inputs_dtype: torch.dtype | None = None,
     ) -> KVCache:
-        """A zeroed cache; OutOfMemoryError of torch when it does not fit. `inputs_dtype`: the model's, if KV has
-        another one.
+        """A zeroed cache; OutOfMemoryError of torch when it does not fit. Without `groups`, all layers are in one.
+        `inputs_dtype`: the model's, if KV has another one.
         """
+        groups = groups or LayerGroups.single(shape.kept)
 
-        def paged(kept: KVHeads) -> LayerCache:
-            heads = (num_blocks, block_size, kept.number)
-            keys, values = (torch.zeros(*heads, kept.size, dtype=dtype, device=device) for _ in range(2))
+        def zeros(numbers: int, dtype: torch.dtype | None = None) -> Tensor:
+            return torch.zeros(num_blocks, block_size * numbers, dtype=dtype, device=device)
+
+        rooms = groups.rooms()
+        pairs = {tensor: (zeros(room.numbers, dtype), zeros(room.numbers, dtype)) for tensor, room in rooms.items()}
+        scales = {tensor: (zeros(room.heads), zeros(room.heads)) for tensor, room in rooms.items() if dtype == FP8}
+
+        def paged(place: LayerPlace) -> LayerCache:
+            def part(tensor: Tensor, *sizes: int) -> Tensor:
+                length = block_size * prod(sizes)
+                own = slice(place.part * length, (place.part + 1) * length)
+                found: Tensor = tensor[:, own].unflatten(1, (block_size, *sizes))
+                return found
+
+            keys, values = (part(each, *place.heads) for each in pairs[place.tensor])
             if dtype != FP8:
-                return LayerCache(keys, values)
-            return LayerCache(keys, values, *(torch.zeros(heads, device=device) for _ in range(2)))
+                return LayerCache(keys, values, table=place.table)
+            key_scales, value_scales = (part(each, place.heads.number) for each in scales[place.tensor])
+            return LayerCache(keys, values, key_scales, value_scales, place.table)
 
         stacks: list[Tensor] = []
         layers: dict[int, LayerCache | LayerState] = {
-            index: paged(heads) for index, heads in enumerate(shape.kept) if heads is not None
+            index: paged(place) for index, place in enumerate(groups.places) if place is not None
         }
         for state in dict.fromkeys(filter(None, shape.states)):
             indices = [index for index, each in enumerate(shape.states) if each == state]
@@ -76,11 +94,12 @@ class KVCache:
             stack.index_copy_(1, targets, stack.index_select(1, sources))
 
     @staticmethod
-    def bytes_per_block(shape: ModelShape, block_size: int, dtype: torch.dtype) -> int:
-        """Bytes of one block over all layers that keep keys and values."""
+    def bytes_per_block(groups: LayerGroups, block_size: int, dtype: torch.dtype) -> int:
+        """Bytes of one block of any group, over all its layers."""
         scale = _SCALE_BYTES if dtype == FP8 else 0
-        kept = (heads.number * (heads.size * dtype.itemsize + scale) for heads in shape.kept if heads is not None)
-        return 2 * block_size * sum(kept)
+        return (
+            2 * block_size * sum(room.numbers * dtype.itemsize + room.heads * scale for room in groups.rooms().values())
+        )
 
     @staticmethod
     def bytes_per_slot(shape: ModelShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:

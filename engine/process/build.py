@@ -22,8 +22,16 @@ from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, state_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import (
+    check_room,
+    engine_sizes,
+    layer_groups,
+    num_blocks,
+    state_bytes,
+    workspace_bytes,
+)
 from thothy_ai.engine.weights.fingerprint import fingerprint
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
@@ -41,7 +49,8 @@ def build_core(
     sizes = engine_sizes(loaded.config, options, device)
     attention = model.operations.attention(_attention_shape(model, sizes, kv_dtype))
     sizes = replace(sizes, group_rows=attention.group_rows)
-    kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
+    groups = layer_groups(loaded.config, options)
+    kv_bytes = KVCache.bytes_per_block(groups, sizes.block_size, kv_dtype)
     workspace = workspace_bytes(loaded.config, sizes, model.dtype, device)
     states = state_bytes(loaded.config, sizes, options, model.dtype)
     config = replace(sizes, num_blocks=num_blocks(kv_bytes, workspace, states, sizes, options, device))
@@ -49,7 +58,7 @@ def build_core(
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)
     with loaded.phases.timed("KV cache and warm-up"):
-        runner = _runner(model, attention, config, kv_dtype, resolve_state_dtype(options.state_dtype))
+        runner = _runner(model, attention, groups, config, kv_dtype, resolve_state_dtype(options.state_dtype))
     log.info("model %s: loaded in %s", loaded.name, loaded.phases)
     return EngineCore(
         runner,
@@ -57,7 +66,7 @@ def build_core(
         _info(loaded, config, options),
         StepCost.of(
             loaded.config,
-            kv_bytes=kv_bytes // config.block_size,
+            kv_bytes=kv_bytes * len(config.windows) // config.block_size,
             state_bytes=states // max(1, config.state_slots),
             on_gpu=device.type == "cuda",
         ),
@@ -70,7 +79,12 @@ def build_core(
 
 
 def _runner(
-    model: Model, attention: Attention, config: EngineConfig, kv_dtype: torch.dtype, state_dtype: torch.dtype
+    model: Model,
+    attention: Attention,
+    groups: LayerGroups,
+    config: EngineConfig,
+    kv_dtype: torch.dtype,
+    state_dtype: torch.dtype,
 ) -> Runner:
     device = model.device
     try:
@@ -80,6 +94,7 @@ def _runner(
             config.block_size,
             kv_dtype,
             device,
+            groups=groups,
             slots=config.state_slots,
             state_dtype=state_dtype,
             inputs_dtype=model.dtype,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -16,12 +17,14 @@ from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, sizes_up_to
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
 
 _CPU_KV_TOKENS = 16_384
+_LENGTHS = (2_000, 4_000, 16_000)  # of sequences
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
 _STATE_BYTES = 1 << 34  # of all rows, unless the options say how many there are
 _MIN_ROWS = 16  # that the states are allowed to take more for
@@ -90,7 +93,8 @@ def plan_memory(
         available = int(free - reserved)
     return MemoryPlan(
         weights=weight_bytes(model, options.weights, asked, dtype),
-        kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
+        kv=KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
+        * _min_blocks(sizes, options, device),
         states=state_bytes(model, sizes, options, dtype),
         slots=sizes.state_slots,
         workspace=workspace_bytes(model, sizes, dtype, device),
@@ -100,15 +104,28 @@ def plan_memory(
     )
 
 
-def kv_tokens_left(
-    plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype
-) -> tuple[int, float]:
-    """Tokens whose KV fits beside the plan's weights and workspace, and bytes per token."""
+class KVLeft(NamedTuple):
+    """Tokens whose KV fits beside a plan's weights and workspace, if every layer keeps them all, and bytes per token.
+
+    `by_length`: where windows give memory back, how many tokens fit in sequences of a length.
+    """
+
+    tokens: int
+    bytes_per_token: float
+    by_length: tuple[tuple[int, int], ...]
+
+
+def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> KVLeft:
+    """What the plan leaves for KV."""
     sizes = engine_sizes(model, options, plan.device)
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
-    per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
+    per_block = KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
     blocks = max(0, plan.available - plan.weights - plan.states - plan.workspace) // per_block
-    return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
+    sizes = replace(sizes, num_blocks=max(sizes.num_blocks, blocks))
+    lengths = [each for each in _LENGTHS if each <= sizes.max_context] if any(sizes.windows) else []
+    held = ((length, (blocks - 1) // sizes.most_blocks(length, 1) * length) for length in lengths)
+    tokens = sizes.pool_tokens if blocks else 0
+    return KVLeft(tokens, len(sizes.windows) * per_block / sizes.block_size, tuple(held) if blocks else ())
 
 
 def state_bytes(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
@@ -142,22 +159,27 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
 
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
-    on_gpu = device.type == "cuda"
+    on_gpu, groups = device.type == "cuda", layer_groups(model, options)
     rows = options.max_rows or _usual_rows(model, options, device)
     kept = max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
     return EngineConfig(
         block_size=options.block_size or (32 if on_gpu else 16),
-        num_blocks=2,
+        num_blocks=1 + len(groups.windows),
         max_rows=rows,
         token_budget=options.token_budget or (_gpu_budget(model, rows) if on_gpu else 512),
         max_context=min(options.max_context or MAX_CONTEXT, model.max_context),
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
         graphs=on_gpu if options.graphs is None else options.graphs,
-        windows=(model.within(options.max_context or MAX_CONTEXT).window,),
+        windows=groups.windows,
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,
     )
+
+
+def layer_groups(model: ModelConfig, options: EngineOptions) -> LayerGroups:
+    """The groups of the model's layers in the contexts that are served."""
+    return model.within(options.max_context or MAX_CONTEXT).layer_groups
 
 
 def _usual_rows(model: ModelConfig, options: EngineOptions, device: torch.device) -> int:
@@ -213,7 +235,7 @@ def num_blocks(
     free, total = torch.cuda.mem_get_info(device)
     room = free - (1 - options.memory_utilization) * total - workspace - states
     blocks = int(room // per_block)
-    if blocks * sizes.block_size < min(sizes.max_context, _MIN_KV_TOKENS):
+    if blocks // len(sizes.windows) * sizes.block_size < min(sizes.max_context, _MIN_KV_TOKENS):
         raise OutOfMemoryError(
             f"{free / GB:.1f} of {total / GB:.1f} GB are free beside the weights; at a memory utilization of "
             f"{options.memory_utilization:.2f}, {workspace / GB:.1f} GB of workspace and {states / GB:.1f} GB for "
@@ -226,7 +248,7 @@ def _min_blocks(sizes: EngineConfig, options: EngineOptions, device: torch.devic
     """Blocks, the dummy included, for as many tokens as the options ask for, or that will do on the device."""
     default = _CPU_KV_TOKENS if device.type != "cuda" else min(sizes.max_context, _MIN_KV_TOKENS)
     tokens = default if options.kv_tokens is None else options.kv_tokens
-    return max(1, -(-tokens // sizes.block_size)) + 1
+    return max(1, -(-tokens // sizes.block_size)) * len(sizes.windows) + 1
 
 
 def check_room(planned: int, wanted: int, device: torch.device) -> None:

@@ -112,8 +112,8 @@ class BlockTables:
 
     def forget(self, sequence: Sequence) -> None:
         """Remove the sequence's blocks from the prefix cache, those that it released included."""
-        self._pool.forget(sequence.held)
+        released = Prefix((), "")
         if any(sequence.released):
-            found = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
-            for table in self.of(found):
-                self._pool.forget(table)
+            released = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
+        for blocks in (sequence.held, *self.of(released)):
+            self._pool.forget(blocks)

@@ -41,7 +41,7 @@ class _Key(NamedTuple):
     tokens: tuple[int, ...]
 
 
-class _Beside(NamedTuple):
+class _BesideKey(NamedTuple):
     chain: Chain
     group: int
 
@@ -69,9 +69,9 @@ class BlockPool:
         self.available = self.total  # on the free list: those that `allocate` can hand out
         self._cached = 0  # of those, the ones that can be found
         self._used = 0  # with references
-        self._keys: list[_Key | _Beside | None] = [None] * num_blocks
+        self._keys: list[_Key | _BesideKey | None] = [None] * num_blocks
         self._chains: list[int] = [0] * num_blocks
-        self._index: dict[_Key | _Beside, int] = {}
+        self._index: dict[_Key | _BesideKey, int] = {}
         self._entries = 0
         self._next_walk = 0.0
 
@@ -161,13 +161,13 @@ class BlockPool:
 
     def find_beside(self, chain: Chain, group: int) -> int | None:
         """The block of another group for the tokens of the block that the chain hangs on; None if it is not there."""
-        return self._index.get(_Beside(chain, group))
+        return self._index.get(_BesideKey(chain, group))
 
     def register_beside(self, block: int, chain: Chain, group: int) -> None:
         """Make a held full block of another group findable beside the one that the chain hangs on, unless there is an
         equal one.
         """
-        key = _Beside(chain, group)
+        key = _BesideKey(chain, group)
         if self._share and key not in self._index:
             self._keys[block], self._index[key] = key, block
 

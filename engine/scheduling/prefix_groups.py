@@ -7,7 +7,9 @@ of the tree, therefore, either all sequences below it form one group, or its chi
 sequences in none of them form one: whichever saves more reads.
 
 Under windows, some of a sequence's first blocks may belong to others by now. It is compared by those that it had: where
-two have the same block at the same place, what either still sees of that place is in that block.
+two have the same block at the same place, what either still sees of that place is in that block. Where layers are in
+several groups, the order is that of the first one's blocks; a prefix then ends where other tables begin to differ at a
+place that some sequence still sees.
 
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after sequences joined or left.
 """
@@ -76,16 +78,21 @@ class _Node:
 
 
 class PrefixGroups:
-    """Groups of at most `rows` sequences over blocks of `block_size` tokens; no groups with `rows` 1."""
+    """Groups of at most `rows` sequences over blocks of `block_size` tokens; no groups with `rows` 1. Each sequence has
+    `tables` of blocks.
+    """
 
-    def __init__(self, rows: int, block_size: int) -> None:
-        self._rows, self._block_size = rows, block_size
+    def __init__(self, rows: int, block_size: int, tables: int = 1) -> None:
+        self._rows, self._block_size, self._tables = rows, block_size, tables
         self._min_blocks = -(-_MIN_TOKENS // block_size)
         self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
         self._depths: list[int] = []  # blocks that each of these has in common with the one before it; -1 for the first
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
         self._shared: list[_Shared] | None = []
+        self._agreed: dict[
+            tuple[Sequence | int, ...], int
+        ] = {}  # depths, by sequences and the depth of the first table
 
     def join(self, sequence: Sequence) -> None:
         """Add a sequence that begins to decode: the full blocks of its prompt do not change until it leaves."""
@@ -114,11 +121,14 @@ class PrefixGroups:
         if place < len(self._depths):
             self._depths[place] = min(self._depths[place], depth)
         self._shared = None
+        self._agreed = {key: agreed for key, agreed in self._agreed.items() if sequence not in key}
 
     def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[PrefixGroup]]:
         """The members of a step, with each group's side by side, and the groups, by place in that list."""
         if self._shared is None:
             self._shared = _divide(self._depths, self._rows)
+            if self._tables > 1:
+                self._agree(self._shared)
         if not self._shared:
             return list(members.values()), []
         left = dict(members)
@@ -135,6 +145,28 @@ class PrefixGroups:
             ordered += present
         ordered += left.values()
         return ordered, groups
+
+    def _agree(self, shared: list[_Shared]) -> None:
+        """Make prefixes as short as all tables agree where some sequence sees them, which is the less the longer they
+        run: most agreed before.
+        """
+        before, self._agreed = self._agreed, {}
+        for index, (places, depth) in enumerate(shared):
+            sequences = [self._sequences[place] for place in places]
+            key: tuple[Sequence | int, ...] = (depth, *sequences)
+            agreed = before.get(key)
+            self._agreed[key] = agreed = self._agreement(sequences, depth) if agreed is None else agreed
+            shared[index] = _Shared(places, agreed)
+
+    def _agreement(self, sequences: Seq[Sequence], depth: int) -> int:
+        """The blocks that they have in common by all tables, of `depth` by the first."""
+        first, *others = sequences
+        for table in range(1, self._tables):
+            seen = min(sequence.released[table] for sequence in sequences)
+            if seen < depth:
+                blocks = first.tables[table][seen:depth]
+                depth = min(seen + common_length(blocks, other.tables[table][seen:depth]) for other in others)
+        return depth
 
     def _depth(self, place: int) -> int:
         """Blocks in common with the one before this place; -1 at the first."""
@@ -159,7 +191,7 @@ def _divide(depths: Seq[int], rows: int) -> list[_Shared]:
     return done.groups
 
 
-def common_length(one: Blocks, other: Blocks) -> int:
+def common_length(one: Seq[int], other: Seq[int]) -> int:
     """Length of the longest common prefix: whole slices are compared, not blocks one by one."""
     low, high = 0, min(len(one), len(other))
     while low < high:

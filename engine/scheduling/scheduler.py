@@ -43,7 +43,7 @@ class Scheduler:
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
         self._rows = list(reversed(range(config.max_rows)))
-        self._groups = PrefixGroups(config.group_rows, config.block_size)
+        self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
         self._interactive = 0  # running sequences for which someone waits
@@ -114,9 +114,9 @@ class Scheduler:
         if count <= 0 or sequence.ending:
             return 0
         end = sequence.until(computed + count)
-        if self._windowed and self._tables.release_unread(sequence):
-            self._refused = None
         if end > sequence.num_blocks * self._config.block_size:
+            if self._windowed and self._tables.release_unread(sequence):
+                self._refused = None
             missing = self.pool.blocks_for(end) - sequence.num_blocks
             while missing * self._tables.groups > self.pool.available:
                 victim = self._running[-1]

@@ -66,10 +66,15 @@ def rotate_and_cache(
 
 def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:
     if scales is None:
-        cache.flatten(0, 1).index_copy_(0, slots, x)
+        _put(x, cache, slots)
         return
     quantized = quantize_fp8(x)
-    cache.view(torch.uint8).flatten(0, 1).index_copy_(
-        0, slots, quantized.values.view(torch.uint8)
-    )  # no fp8 index_copy_
-    scales.flatten(0, 1).index_copy_(0, slots, quantized.scales.squeeze(-1))
+    _put(quantized.values.view(torch.uint8), cache.view(torch.uint8), slots)  # fp8 is not indexed
+    _put(quantized.scales.squeeze(-1), scales, slots)
+
+
+def _put(x: Tensor, cache: Tensor, slots: Tensor) -> None:
+    if cache.is_contiguous():
+        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, x)
+    else:  # other layers have their part of each block
+        cache[slots // cache.shape[1], slots % cache.shape[1]] = x

@@ -16,6 +16,11 @@ from thothy_ai.engine.weights.loader import LoadedModel
 WINDOW = 20  # sequences come to 57 tokens
 SHORT = 5  # in one block of 4 or two, wherever it begins
 QWEN = {"use_sliding_window": True, "sliding_window": WINDOW}
+HALVES = {  # the layers that see everything keep half as much as the others
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 3,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
 WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("mistral", {"sliding_window": WINDOW}),
     "mistral, short": ("mistral", {"sliding_window": SHORT}),
@@ -23,7 +28,12 @@ WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, some layers": ("qwen2", QWEN | {"max_window_layers": 1}),
     "gemma2": ("gemma2", {}),
     "gemma4, small": ("gemma4_text", GEMMA4_SMALL),
-    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
+    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS | HALVES),
+    "gemma3": (
+        "gemma3_text",
+        {"num_hidden_layers": 5, "sliding_window": 16, "layer_types": ["sliding_attention"] * 4 + ["full_attention"]},
+    ),
+    "gpt_oss": ("gpt_oss", {"sliding_window": 16}),
 }
 WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
 

@@ -49,9 +49,8 @@ class SelfCheck:
         self._decoder, self._operations = decoder, operations
         self._device, self._dtype = decoder.table.device, decoder.table.dtype
         size = (_MEMBERS + 1, _BLOCK, layers[0].num_kv_heads, width)
-        self._caches = [
-            LayerCache(*(torch.zeros(size, dtype=self._dtype, device=self._device) for _ in "kv")) for _ in layers
-        ]
+        pairs = (torch.zeros(2, *size, dtype=self._dtype, device=self._device) for _ in layers)
+        self._caches = [LayerCache(keys, values) for keys, values in pairs]
         shape = AttentionShape(
             max_rows=_MEMBERS,
             num_heads=layers[0].num_heads,

@@ -35,6 +35,9 @@ def model_fields(report: ModelReport) -> Iterator[tuple[str, object]]:
         taken = f"weights {_gigabytes(memory.weights)} in {memory.dtype}, workspace {_gigabytes(memory.workspace)}"
         yield "memory", f"{taken}; {memory.device} has {_gigabytes(max(0, memory.available))} for them"
         yield "KV cache", f"{count(memory.kv_tokens, 'token')} left, {memory.kv_bytes_per_token:,.0f} bytes each"
+        if memory.kv_tokens_by_length:
+            lengths = (f"{tokens:,} in sequences of {length:,}" for length, tokens in memory.kv_tokens_by_length)
+            yield "windows", f"give memory back: room for {', '.join(lengths)}"
     if report.values_checked:
         yield "values", "all were read"
     yield from (("refused", f"{problem.part}: {problem.says}") for problem in report.problems)

@@ -15,6 +15,7 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, GEMMA4_EXPERTS, GEMMA4_SMALL, RECURRENT, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
@@ -229,40 +230,41 @@ def test_num_bytes_counts_every_tensor_held(tmp_path: Path, *, tied: bool) -> No
 def test_kv_cache_sizes(tmp_path: Path) -> None:
     config = model_config(tiny_model("llama", tmp_path))
     cache = KVCache.allocate(config, 5, 8, torch.bfloat16, CPU)
-    tensors = [tensor for layer in cache.layers for tensor in layer if tensor is not None]
+    tensors = [tensor for layer in cache.layers for tensor in layer[:2]]
     assert [tuple(tensor.shape) for tensor in tensors] == [(5, 8, 2, 16)] * 6
     held = sum(tensor.nbytes for tensor in tensors)
-    assert held == 5 * KVCache.bytes_per_block(config, 8, torch.bfloat16)
+    assert held == 5 * KVCache.bytes_per_block(LayerGroups.single(config.kept), 8, torch.bfloat16)
 
 
 @pytest.mark.parametrize(
-    ("family", "overrides", "window"),
+    ("family", "overrides", "windows"),
     [
-        ("llama", {}, None),
-        ("mistral", {"sliding_window": 100}, 100),
-        ("mistral", {"sliding_window": None}, None),
-        ("mistral", {"sliding_window": 4096}, None),  # which no context outgrows
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, 64),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, None),
-        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, 64),
-        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, None),
-        ("gemma2", {"sliding_window": 64}, None),
-        ("gemma2", {"sliding_window": 64, "layer_types": ["sliding_attention"] * 3}, 64),
+        ("llama", {}, (None,)),
+        ("mistral", {"sliding_window": 100}, (100,)),
+        ("mistral", {"sliding_window": None}, (None,)),
+        ("mistral", {"sliding_window": 4096}, (None,)),  # which no context outgrows
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, (64,)),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, (None, 64, 64)),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, (64,)),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, (None,)),
+        ("gemma2", {"sliding_window": 64}, (None, 64, 64)),
+        ("gemma2", {"sliding_window": 250}, (None,)),  # which saves too little
+        ("gemma2", {"sliding_window": 64, "layer_types": ["sliding_attention"] * 3}, (64,)),
     ],
 )
-def test_a_model_has_a_window_if_all_its_layers_do(
-    family: str, overrides: dict[str, Any], window: int | None, tmp_path: Path
+def test_layers_are_in_groups_by_what_they_see(
+    family: str, overrides: dict[str, Any], windows: tuple[int | None, ...], tmp_path: Path
 ) -> None:
     config = model_config(tiny_model(family, tmp_path, **overrides))
-    assert (config.max_context, config.window) == (256, window)
-    assert config.within(50).window is None
+    assert (config.max_context, config.layer_groups.windows) == (256, windows)
+    assert config.within(50).layer_groups.windows == (None,)
 
 
 def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GRANITE_4_MICRO))
     config = model_config(tmp_path)
     assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
-    assert config.window is None
+    assert config.layer_groups.windows == (None,)
     assert num_parameters(config.within(64)) == 3_402_836_480
 
 

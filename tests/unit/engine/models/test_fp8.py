@@ -12,6 +12,7 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, SPARSE, tiny_model
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.fp8 import FP8
 
@@ -67,8 +68,8 @@ def test_fp8_weights_take_a_quarter_of_float32(tmp_path: Path) -> None:
 def test_blocks_of_an_fp8_cache_are_counted_with_their_scales(tmp_path: Path) -> None:
     config = load(tiny_model("llama", tmp_path)).config
     cache = KVCache.allocate(config, 3, 16, FP8, CPU)
-    held = sum(tensor.nbytes for layer in cache.layers for tensor in layer if tensor is not None)
-    assert held == 3 * KVCache.bytes_per_block(config, 16, FP8)
+    held = sum(tensor.nbytes for layer in cache.layers for tensor in layer[:4])
+    assert held == 3 * KVCache.bytes_per_block(LayerGroups.single(config.kept), 16, FP8)
 
 
 def test_unknown_weights_are_refused(tmp_path: Path) -> None:

@@ -175,6 +175,6 @@ def test_published_configurations(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = model_config(tmp_path)
     text = config.get("text_config", config)
-    assert (found.max_context, found.window) == (text["max_position_embeddings"], None)
+    assert (found.max_context, found.layer_groups.windows) == (text["max_position_embeddings"], (None,))
     assert found.rope.inverse_frequencies[1] == pytest.approx(text["rope_theta"] ** (-1 / 64))
     assert (num_parameters(found.within(64)), found.eos_token_ids) == (parameters, (151645,))

@@ -15,7 +15,7 @@ from thothy_ai.bench.shapes import SHAPES, parameters, write_config
 from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.process.sizing import engine_sizes, kv_tokens_left, plan_memory, weight_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import engine_sizes, kv_left, plan_memory, weight_bytes, workspace_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
@@ -134,6 +134,20 @@ def test_an_engine_has_the_window_that_its_contexts_outgrow(
     assert sizes.max_context == (max_context or 256)
 
 
+def test_the_plan_says_how_much_fits_behind_windows(tmp_path: Path) -> None:
+    sizes = {"max_position_embeddings": 8192, "sliding_window": 512, "num_hidden_layers": 4}
+    config, gpu = model_config(tiny_model("gemma2", tmp_path, **sizes)), torch.device("cuda")
+    options = EngineOptions(url="", max_context=4096)
+    left = kv_left(plan_memory(config, options, gpu, torch.bfloat16, 4_000_000_000), config, options, torch.bfloat16)
+    assert left.bytes_per_token == 4 * 2 * 2 * 16 * 2
+    (short, tokens), (long, more) = left.by_length
+    assert (short, long) == (2000, 4000)
+    assert tokens / left.tokens == pytest.approx(2 * 63 / (63 + 17) * 2000 / 2016, rel=0.01)  # 17 blocks of a window
+    assert more / left.tokens == pytest.approx(2 * 125 / (125 + 17), rel=0.01)
+    wide = engine_sizes(config, replace(options, kv_tokens=320, max_context=512), gpu)
+    assert (wide.windows, wide.num_blocks) == ((None,), 2)
+
+
 @pytest.mark.parametrize(("state_dtype", "rows", "state_mb"), [("bfloat16", 512, 33.0), ("float32", 256, 64.4)])
 def test_states_count_in_the_plan_and_limit_the_rows(
     state_dtype: str, rows: int, state_mb: float, tmp_path: Path
@@ -147,7 +161,7 @@ def test_states_count_in_the_plan_and_limit_the_rows(
     assert plan.states / plan.slots == pytest.approx(state_mb * 1e6, rel=0.01)
     assert plan.fits
     without = replace(plan, states=0)
-    tokens, more = (kv_tokens_left(each, config, options, torch.bfloat16)[0] for each in (plan, without))
+    tokens, more = (kv_left(each, config, options, torch.bfloat16)[0] for each in (plan, without))
     assert more - tokens == pytest.approx(plan.states / (10 * 2 * 2 * 256 * 2), rel=0.01)  # ten layers have KV
     many = plan_memory(config, replace(options, max_rows=4096), gpu, torch.bfloat16, 80_000_000_000)
     with pytest.raises(OutOfMemoryError, match=r"needs \d+\.\d GB, of which .*\d+\.\d GB for 4609 states"):

@@ -124,3 +124,29 @@ def test_one_row_means_no_groups() -> None:
     for sequence in sequences:
         groups.join(sequence)
     assert groups.arrange({s: s for s in sequences}) == (sequences, [])
+
+
+def in_two_tables(name: str, blocks: list[int], windowed: list[int], released: int) -> Sequence:
+    made = decoding(name, blocks)
+    made.tables.append([*windowed, 998])
+    made.released = [0, released]
+    return made
+
+
+def test_a_prefix_ends_where_a_window_that_is_seen_has_other_blocks() -> None:
+    groups = PrefixGroups(ROWS, PAGE, tables=2)
+    shared = [1, 2, 3, 4]
+    one = in_two_tables("one", [*shared, 5], [0, 11, 12, 13, 14], 2)
+    other = in_two_tables("other", [*shared, 6], [0, 0, 12, 13, 15], 2)
+    third = in_two_tables("third", [*shared, 7], [0, 0, 12, 93, 16], 2)
+    for each in (one, other):
+        groups.join(each)
+    members = {each: each.request.id for each in (one, other, third)}
+    assert groups.arrange(members)[1] == [(0, 2, 4 * PAGE)]  # what none of them sees does not matter
+    groups.join(third)
+    assert groups.arrange(members)[1] == [(0, 3, 3 * PAGE)]
+    for each in (one, other, third):
+        each.released = [0, 4]
+    groups.leave(other)
+    groups.join(other)  # as the same sequence may after a preemption
+    assert groups.arrange(members)[1] == [(0, 3, 4 * PAGE)]

@@ -91,10 +91,10 @@ def test_the_shape_is_that_of_the_attention_modules(tmp_path: Path) -> None:
 def test_windows_are_those_of_the_masks(tmp_path: Path) -> None:
     config = model_config(described("exaone4", tmp_path))
     assert config.architecture.windows == (12, None, 12)
-    assert config.window is None
+    assert config.layer_groups.windows == (None, 12, 12)
     everywhere = model_config(described("starcoder2", tmp_path / "all"))
     assert everywhere.architecture.windows == (40, 40, 40)
-    assert everywhere.window == 40
+    assert everywhere.layer_groups.windows == (40,)
 
 
 def test_rotary_embedding_that_depends_on_the_length_ends_at_the_original_context(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_mistral_weights_come_as_llama(tmp_path: Path) -> None:
         folder, tmp_path / "m.gguf", architecture="llama", extra=lambda writer: writer.add_sliding_window(100)
     )
     loaded = load(path, tmp_path / "cache")
-    assert (loaded.config.family, loaded.config.max_context, loaded.config.window) == ("mistral", 256, 100)
+    assert (loaded.config.family, loaded.config.max_context) == ("mistral", 256)
+    assert loaded.config.layer_groups.windows == (100,)
     torch.testing.assert_close(logits(loaded), reference(folder), atol=1e-4, rtol=0)
 
 

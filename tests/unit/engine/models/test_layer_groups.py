@@ -1,0 +1,69 @@
+"""Groups of layers: what published shapes are divided into, and what their sequences then take."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.models.layer_groups import LayerGroups
+from thothy_ai.kernels.paged import KVHeads
+
+CONTEXT, BLOCK = 32_768, 32
+
+
+def every(period: int, layers: int, window: int, full: KVHeads, narrow: KVHeads) -> tuple[list[KVHeads], list[int]]:
+    """Heads and what is seen, by layer: each `period`-th sees everything."""
+    whole = [index % period == period - 1 for index in range(layers)]
+    return [full if each else narrow for each in whole], [CONTEXT if each else window for each in whole]
+
+
+def per_block(groups: LayerGroups) -> int:
+    return sum(room.numbers for room in groups.rooms().values())
+
+
+@pytest.mark.parametrize(
+    ("model", "groups", "at_2000", "at_4000"),
+    [
+        (every(2, 24, 128, KVHeads(8, 64), KVHeads(8, 64)), 2, 1.8, 1.9),  # gpt-oss-20b
+        (every(6, 62, 1024, KVHeads(16, 128), KVHeads(16, 128)), 13, 1.59, 2.5),  # gemma-3-27b
+        (every(6, 60, 1024, KVHeads(4, 512), KVHeads(16, 256)), 11, 1.7, 3.0),  # gemma-4-31b
+        (every(4, 32, 4096, KVHeads(8, 128), KVHeads(8, 128)), 4, 1.0, 1.0),  # command-r7b
+    ],
+)
+def test_as_many_more_sequences_fit(
+    model: tuple[list[KVHeads], list[int]], groups: int, at_2000: float, at_4000: float
+) -> None:
+    made, alone = LayerGroups.of(*model, CONTEXT), LayerGroups.single(model[0])
+    assert len(made.windows) == groups
+    config = EngineConfig(BLOCK, 10**6, 8, 512, CONTEXT, windows=made.windows)
+    for length, gain in ((2000, at_2000), (4000, at_4000)):
+        before, after = -(-length // BLOCK) * per_block(alone), config.most_blocks(length, 1) * per_block(made)
+        assert gain <= before / after < gain + 0.1
+
+
+HEADS = st.sampled_from([KVHeads(2, 64), KVHeads(4, 32), KVHeads(1, 64), KVHeads(3, 32), None])
+
+
+@given(layers=st.lists(st.tuples(HEADS, st.sampled_from([CONTEXT, CONTEXT, 100, 100, 300])), min_size=1, max_size=30))
+def test_no_two_layers_lie_in_one_place(layers: list[tuple[KVHeads | None, int]]) -> None:
+    kept, seen = zip(*layers, strict=True)
+    if not any(kept):
+        return
+    made, taken = LayerGroups.of(kept, seen, CONTEXT), set()
+    rooms = made.rooms()
+    for heads, sees, place in zip(kept, seen, made.places, strict=True):
+        assert (place is None) == (heads is None)
+        if place is None:
+            continue
+        assert place.heads == heads
+        window = made.windows[place.table]
+        assert window is None or window >= sees
+        begin = place.part * heads.number * heads.size
+        assert begin + heads.number * heads.size <= rooms[place.tensor].numbers
+        numbers = {(place.table, place.tensor, number) for number in range(begin, begin + heads.number * heads.size)}
+        assert not taken & numbers
+        taken |= numbers
+    assert EngineConfig(BLOCK, 100, 1, 1, CONTEXT, windows=made.windows)
+    assert {place.table for place in made.places if place} == set(range(len(made.windows)))

@@ -167,15 +167,21 @@ class Divider:
 
     def _in_head(self) -> bool:
         for head, tool in self._heads.items():
-            if self._held.startswith(head):
-                self._new_calls.append(CallDelta(len(self._calls), tool.name))
-                self._calls.append((tool.name, []))
-                if self._pairs is None:
-                    return self._go_on(self._held[len(head) :], self._in_arguments)
-                named = {self._pairs.key(each.name): each for each in tool.parameters or ()}
-                self._parameters = {self._marks.spelled(key): each for key, each in named.items()}
-                return self._go_on(self._held[len(head) :], self._in_pairs)
+            text = self._held.removeprefix(head)
+            if not self._held.startswith(head) or not self._is_head_before(text, tool):
+                continue
+            self._new_calls.append(CallDelta(len(self._calls), tool.name))
+            self._calls.append((tool.name, []))
+            return self._go_on(text, self._in_arguments if self._pairs is None else self._in_pairs)
         return False
+
+    def _is_head_before(self, text: str, tool: CalledTool) -> bool:
+        """Whether the head of this tool may stand before a text: nothing may end its name but what follows it."""
+        if self._pairs is None:
+            return True
+        spelled, key = self._marks.spelled, self._pairs.key
+        self._parameters = {spelled(key(each.name)): each for each in tool.parameters or ()}
+        return text.startswith((*self._parameters, self._end_pairs))
 
     def _in_arguments(self) -> bool:
         end = self._end_of_json(self._held)

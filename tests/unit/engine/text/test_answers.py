@@ -16,11 +16,11 @@ from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, allowed_tokens
-from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm
+from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm, PairForm
 from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.answers import AnswerShape
-from thothy_ai.engine.text.division import Divider
-from thothy_ai.engine.text.parameters import CalledTool
+from thothy_ai.engine.text.division import Divider, Marks
+from thothy_ai.engine.text.parameters import CalledTool, Parameter
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
 
@@ -450,3 +450,16 @@ def test_each_argument_is_bound_by_its_schema(name: str, changes: dict[str, Any]
 def test_what_cannot_bind_single_arguments_is_refused(name: str, parameters: dict[str, Any], says: str) -> None:
     with pytest.raises((GrammarError, InvalidRequestError), match=says):
         grammar(name, request(None, tool("bad", parameters)))
+
+
+def test_a_name_that_begins_as_another_does_is_told_apart() -> None:
+    """As of GLM 4.7, which writes nothing between a name and its arguments."""
+    pairs = PairForm("<arg_key>", "</arg_key><arg_value>", "</arg_value>")
+    calls = CallForm("<tool_call>", "", "", "", "</tool_call>", again="", pairs=pairs)
+    tools = [CalledTool(name, (Parameter("x", required=False),)) for name in ("now", "now_x", "nowhere")]
+    text = "<tool_call>now_x<arg_key>x</arg_key><arg_value>1</arg_value></tool_call><tool_call>now</tool_call>"
+    for at in range(len(text)):
+        divider = Divider(Marks(AnswerForm(calls, native=True), {}, ()), tools, opened=False)
+        divider.push(text[:at])
+        divider.push(text[at:])
+        assert [(call.name, call.arguments) for call in divider.calls] == [("now_x", '{"x": "1"}'), ("now", "{}")]

@@ -40,12 +40,19 @@ RULES: Final = {
     "ThothyDeadLetters": ("warning", 900),
     "ThothyNothingPublishable": ("warning", 600),
 }
-# Those that only Prometheus judges.
-BY_PROMETHEUS: Final = (
-    "ThothyArtifactYieldDropped", "ThothyEngineLost", "ThothyFailuresSlow", "ThothyKvBlocksExhausted",
-    "ThothyLeaderStuck", "ThothyLeasesLost", "ThothyPartitionMissing", "ThothyQueueGrowing", "ThothyReaperRuleFailing",
-    "ThothyRequestsDenied",
-)  # fmt: skip
+# Those that only Prometheus judges, with their severities.
+BY_PROMETHEUS: Final = {
+    "ThothyArtifactYieldDropped": "warning",
+    "ThothyEngineLost": "warning",
+    "ThothyFailuresSlow": "warning",
+    "ThothyKvBlocksExhausted": "warning",
+    "ThothyLeaderStuck": "critical",
+    "ThothyLeasesLost": "warning",
+    "ThothyPartitionMissing": "critical",
+    "ThothyQueueGrowing": "warning",
+    "ThothyReaperRuleFailing": "critical",
+    "ThothyRequestsDenied": "warning",
+}
 STOPPED_SECONDS = 120  # that a due job has waited
 BURN = 0.144  # of the jobs fail: 14.4 times the budget of 1 %
 FULL = 0.95

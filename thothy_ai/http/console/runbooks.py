@@ -29,7 +29,7 @@ class RunbookPages:
 
     async def list_(self, request: Request, viewer: Viewer) -> Response:
         alerts = [(name, severity, "here") for name, (severity, _) in RULES.items()]
-        alerts += [(name, "", "by Prometheus") for name in BY_PROMETHEUS]
+        alerts += [(name, severity, "by Prometheus") for name, severity in BY_PROMETHEUS.items()]
         return self._site.render(request, viewer, "runbooks.html", alerts=sorted(alerts))
 
     async def show(self, request: Request, viewer: Viewer) -> Response:

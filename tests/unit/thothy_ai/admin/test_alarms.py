@@ -115,6 +115,7 @@ def test_the_rules_are_those_of_prometheus() -> None:
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     units = {"m": 60, "s": 1}
     assert set(alerts) == {*RULES, *BY_PROMETHEUS}
+    assert {name: alerts[name]["labels"]["severity"] for name in BY_PROMETHEUS} == BY_PROMETHEUS
     for name, (severity, seconds) in RULES.items():
         rule = alerts[name]
         held = rule.get("for", "0s")

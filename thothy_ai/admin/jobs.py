@@ -14,7 +14,7 @@ from sqlalchemy import Engine, Row
 from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.admin.filters import ALL_JOBS, ANY_END, JobFilter
 from thothy_ai.db.statements import statement
-from thothy_ai.db.states import Outcome
+from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.control import WAKE_DISPATCHER
@@ -24,6 +24,7 @@ BATCH = 1000  # jobs changed per transaction
 HOUR = 3600.0
 LOOK_SECONDS = 0.05  # for the jobs of a page that few match, and for what has begun by then, which takes twice as long
 CLOCKS = timedelta(hours=1)  # by which a producer's clock, which makes ids, may differ from the database's
+ON_ENGINES = {JobState.DISPATCHED, JobState.RUNNING}  # as many jobs as engines take
 FIRST_WINDOW = 5_000  # jobs that are looked at before the first look at the clock; each time twice as many
 
 
@@ -122,7 +123,9 @@ class JobList:
     def _is_indexed(self) -> bool:
         """Whether an index finds the few jobs that match."""
         wanted, key = self.wanted, self.wanted.key
-        return not (wanted.parent is wanted.batch_id is None) or (key is not None and not key.endswith(ANY_END))
+        by_key = key is not None and not key.endswith(ANY_END)
+        on_engines = bool(wanted.states) and ON_ENGINES.issuperset(wanted.states)
+        return by_key or on_engines or wanted.parent is not None or wanted.batch_id is not None
 
     # Ids begin with the time at which they were made: jobs that are newer or older than all that match need no look.
 

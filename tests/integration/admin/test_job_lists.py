@@ -42,6 +42,8 @@ def test_a_list_that_is_looked_through_in_parts_has_every_match_once(
         assert looked_through(queue, JobList(JobFilter(model="none")), limit)[0] == []
         assert looked_through(queue, JobList(JobFilter(batch=ids[3])), limit)[0] == [ids[3]]
     assert looked_through(queue, JobList(JobFilter(model="none")), 9)[1] > (1 if window < 12 else 0)
+    for states in (("running",), ("dispatched", "running")):  # few at any time, which an index has
+        assert looked_through(queue, JobList(JobFilter(states)), 9) == ([], 1)
 
 
 def test_times_bound_what_is_looked_at(queue: Queue) -> None:

@@ -51,9 +51,9 @@ def choose(step: SamplingBatch, work: Work) -> Tensor:
         (work.filtered, FILTERED, _draw_filtered),
     )
     for wanted, kind, draw in ways:
-        members = (columns[:, Column.KIND] == kind).nonzero().flatten() if wanted else chosen[:0]
-        for few in members.split(_ROWS_AT_ONCE):
-            chosen[few] = draw(logits[few], columns[few], step.positions[few])
+        if wanted and len(members := (columns[:, Column.KIND] == kind).nonzero().flatten()):
+            for few in members.split(_ROWS_AT_ONCE):  # of no members, it would be one part without any
+                chosen[few] = draw(logits[few], columns[few], step.positions[few])
     return chosen.where(highest.isfinite(), NO_TOKEN)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.checkpoints import SCHEMES, fp8
 from tests.support.dequantized import log_probabilities
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
 from thothy_ai.engine.weights.loader import load_model
@@ -55,7 +55,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, graphs: bool, tmp_pa
     folder = quantized_model(SCHEMES[name], tmp_path, "qwen2")
     loaded = load_model(folder, device=CUDA, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
-    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CUDA)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, NEW_TOKENS, CUDA)
     Oracle(loaded, prompts, expected).check(
         options(preempted=False, chunked=True, overlap=True, prefix_cache=True, graphs=graphs)
     )

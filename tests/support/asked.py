@@ -20,6 +20,7 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 NEW_TOKENS = 24
+TINY_POOL = 64  # for texts that are longer than the oracles'
 TOP = 5
 
 
@@ -117,7 +118,8 @@ class Asked:
 
     def check(self, options: EngineOptions) -> EngineStats:
         """Run all requests together; compare tokens, ends and log-probabilities. Returns the engine's counters."""
-        with EngineDriver(lambda on_events: build_core(self.loaded, options, on_events)) as driver:
+        fitting = replace(options, kv_tokens=max(TINY_POOL, options.kv_tokens))
+        with EngineDriver(lambda on_events: build_core(self.loaded, fitting, on_events)) as driver:
             outcome = driver.run(self.requests)
             stats = driver.core.stats()
         for request, expected in zip(self.requests, self.expected, strict=True):

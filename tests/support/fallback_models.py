@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from tests.support.oracle import Oracle, generate, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, random_prompts
 from thothy_ai.engine.weights.loader import load_model
 
 _SHAPE: dict[str, Any] = {
@@ -36,10 +36,11 @@ LONG = {  # of Phi-3.5-MoE
 }  # fmt: skip
 _OF: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 48, "n_head": 6, "n_layer": 3, "n_positions": 256},
+    "phi": {"initializer_range": 0.3},
     "opt": {"ffn_dim": 80, "word_embed_proj_dim": 48},
     "olmoe": _EXPERTS,
     "granitemoe": _EXPERTS,
-    "ernie4_5_moe": _EXPERTS | {"moe_num_experts": 4, "moe_k": 2},
+    "ernie4_5_moe": _EXPERTS | {"moe_num_experts": 4, "moe_k": 2, "initializer_range": 0.3},
     "dots1": _EXPERTS | _ROUTED,
     "deepseek_v2": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
     "deepseek_v3": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
@@ -71,7 +72,7 @@ def fallback_model(kind: str, tmp_path: Path, **overrides: Any) -> Path:
     return folder
 
 
-def fallback_oracle(kind: str, folder: Path, device: torch.device, *, new_tokens: int = 24) -> Oracle:
+def fallback_oracle(kind: str, folder: Path, device: torch.device, *, new_tokens: int = NEW_TOKENS) -> Oracle:
     """The oracle of a small random model of this architecture."""
     model = fallback_model(kind, folder)
     loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)

@@ -25,7 +25,8 @@ Tokens = tuple[int, ...]
 ROOMY = EngineOptions(url="", block_size=4, kv_tokens=1024, token_budget=512, max_context=60, max_rows=8)
 # The keywords of `options` below. With "graphs", steps are planned for graphs; a CPU has none.
 MATRIX_AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
-TINY_POOL = 64  # tokens: what admission expects of two sequences fits, what they come to does not
+NEW_TOKENS = 12  # of each prompt: three blocks, so that contexts outgrow what they were admitted with
+TINY_POOL = 48  # tokens: what admission expects of two sequences fits, what they come to does not
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def random_prompts(vocab: int) -> tuple[Tokens, ...]:
     return prompts_from(lambda count: tuple(torch.randint(0, vocab, (count,), generator=generator).tolist()))
 
 
-def tiny_oracle(family: str, folder: Path, device: torch.device, *, new_tokens: int = 24, **overrides: Any) -> Oracle:
+def tiny_oracle(
+    family: str, folder: Path, device: torch.device, *, new_tokens: int = NEW_TOKENS, **overrides: Any
+) -> Oracle:
     """The oracle of a small random model of this family; `overrides` are fields of its configuration."""
     model = tiny_model(family, folder, **overrides)
     loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.support.oracle import Oracle, Tokens, generate, options, prompts_from
+from tests.support.oracle import NEW_TOKENS, Oracle, Tokens, generate, options, prompts_from
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.weights.gguf.convert import converted_folder
@@ -13,7 +13,6 @@ from thothy_ai.engine.weights.loader import default_cache_dir, load_model
 from thothy_ai.engine.weights.model_text import LocalText
 
 CPU = torch.device("cpu")
-NEW_TOKENS = 24
 
 
 @pytest.fixture(scope="module")

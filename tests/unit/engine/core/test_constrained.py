@@ -22,7 +22,7 @@ from tests.support.constrained import (
     run,
 )
 from tests.support.engine_driver import EngineDriver
-from tests.support.oracle import ROOMY, TINY_POOL
+from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.grammar import batch as grammar_batch
@@ -42,7 +42,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("graphs", [False, True])  # planned for; a CPU has none
-@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}], ids=str)
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": 64}, {"token_budget": 7}], ids=str)
 def test_constrained_requests_beside_free_ones(
     loaded: LoadedModel, sizes: dict[str, int], *, overlap: bool, graphs: bool
 ) -> None:
@@ -55,7 +55,7 @@ def test_draws_do_not_depend_on_batch_mates(loaded: LoadedModel, *, overlap: boo
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": TINY_POOL}, {"token_budget": 7}, {"graphs": True}], ids=str)
+@pytest.mark.parametrize("sizes", [{}, {"kv_tokens": 64}, {"token_budget": 7}, {"graphs": True}], ids=str)
 def test_a_schema_beside_a_free_request(tmp_path: Path, sizes: dict[str, int], *, overlap: bool) -> None:
     folder = tiny_model("llama", tmp_path, vocab_size=300)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)

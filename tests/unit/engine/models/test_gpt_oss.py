@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoints, rewritten
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.sweep import combinations
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
@@ -40,7 +40,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 @pytest.fixture(scope="module")
 def oracle(checkpoints: Checkpoints) -> Oracle:
     prompts = random_prompts(131)
-    return Oracle(load(checkpoints.packed), prompts, generate(checkpoints.plain, prompts, 24, CPU))
+    return Oracle(load(checkpoints.packed), prompts, generate(checkpoints.plain, prompts, NEW_TOKENS, CPU))
 
 
 @pytest.mark.parametrize(("preempted", "chunked", "overlap", "prefix_cache"), combinations(*[(False, True)] * 4))

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.support.oracle import Oracle, continued, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, continued, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
@@ -83,7 +83,7 @@ def configure(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     folder = tiny_container(name, tmp_path)
     prompts = random_prompts(131)
-    oracle = Oracle(loaded(folder), prompts, continued(reference_container(folder), prompts, 16))
+    oracle = Oracle(loaded(folder), prompts, continued(reference_container(folder), prompts, NEW_TOKENS))
     oracle.check(options(preempted=True, chunked=True, overlap=True, prefix_cache=True))
 
 

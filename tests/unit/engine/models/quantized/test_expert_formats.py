@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, w4a16, w8a8_int8, write_quantized
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.sweep import combinations, spread
 from tests.support.tiny_models import tiny_model
@@ -59,7 +59,7 @@ def check_tokens(folder: Path, tmp_path: Path) -> LoadedModel:
     """Token for token those of `transformers` over what the weights stand for."""
     loaded = load(folder)
     prompts = random_prompts(loaded.config.vocab_size)
-    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
     return loaded
 

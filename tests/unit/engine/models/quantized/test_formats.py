@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.checkpoints import SCHEMES, Scheme, awq, fp8, gptq, w4a16
 from tests.support.dequantized import log_probabilities
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import dequantized, write_dequantized
 from tests.support.quantized_models import quantized_model
 from tests.support.sweep import spread
@@ -50,7 +50,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_pat
     folder = quantized_model(SCHEMES[name], tmp_path, family)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
-    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, NEW_TOKENS, CPU)
     for preempted, chunked in ((True, False), (False, True)):
         Oracle(loaded, prompts, expected).check(
             options(preempted=preempted, chunked=chunked, overlap=chunked, prefix_cache=preempted)
@@ -144,7 +144,7 @@ def test_some_layers_are_quantized_and_some_are_not(quantized_part: str, tmp_pat
     folder = quantized_model(scheme, tmp_path, "qwen2", only)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
-    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
+    expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
     assert weight_bytes(model_config(folder), "auto", CPU, torch.float32) == loaded.model.num_bytes
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.support.block_formats import BLOCKS
 from tests.support.dequantized import log_probabilities
 from tests.support.gguf_files import Array, Choose, random_blocks, write_gguf
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, GGUFBlocks
@@ -148,7 +148,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: Quant, tmp_path: Path) ->
     prompts = random_prompts(loaded.config.vocab_size)
     load(path, "auto")
     (plain,) = (each for each in (tmp_path / "cache" / "gguf").iterdir() if "quantization" not in config_of(each))
-    expected = generate(plain, prompts, 24, CPU)
+    expected = generate(plain, prompts, NEW_TOKENS, CPU)
     for preempted, chunked in ((True, False), (False, True)):
         Oracle(loaded, prompts, expected).check(
             options(preempted=preempted, chunked=chunked, overlap=chunked, prefix_cache=preempted)

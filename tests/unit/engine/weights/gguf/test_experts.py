@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from tests.support import gguf_files
 from tests.support.gguf_files import Array, add_tensor, write_gguf
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
@@ -117,7 +117,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: Quant, family: str, tmp_p
     [plain] = (tmp_path / "cache" / "gguf").iterdir()  # what the file stands for, by the gguf package
     prompts = random_prompts(loaded.config.vocab_size)
     reference = plain if kind is not Quant.F32 else tmp_path / family
-    expected = generate(reference, prompts, 16, CPU)
+    expected = generate(reference, prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
 
 
@@ -130,7 +130,7 @@ def test_linear_layers_stay_quantized_beside_plain_experts(family: str, tmp_path
     assert weight_bytes(stored.config, "stored", CPU, torch.float32) == stored.model.num_bytes
     prompts = random_prompts(stored.config.vocab_size)
     [folder] = (path for path in (tmp_path / "cache" / "gguf").iterdir() if "blocks" not in _names(path))
-    expected = generate(folder, prompts, 16, CPU)
+    expected = generate(folder, prompts, NEW_TOKENS, CPU)
     Oracle(stored, prompts, expected).check(options(preempted=True, chunked=False, overlap=False, prefix_cache=False))
 
 
@@ -210,7 +210,7 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     loaded = load(write("glm4_moe", tmp_path, Quant.F32, metadata), tmp_path)
     assert (loaded.config.num_layers, loaded.config.unused) == (2, ())
     prompts = random_prompts(loaded.config.vocab_size)
-    expected = generate(tmp_path / "glm4_moe", prompts, 16, CPU)
+    expected = generate(tmp_path / "glm4_moe", prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=False))
 
 

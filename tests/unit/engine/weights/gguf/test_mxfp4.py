@@ -19,7 +19,7 @@ from torch import Tensor
 from tests.support.block_formats import mxfp4
 from tests.support.gguf_files import Array, write_gguf
 from tests.support.mxfp4_checkpoint import Checkpoints, mxfp4_checkpoints
-from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from tests.unit.engine.weights.gguf.test_experts import CASES, gpt_oss
@@ -136,7 +136,7 @@ def _sizes_of_published(writer: gguf.GGUFWriter) -> None:
 def test_greedy_tokens_are_those_of_transformers(family: str, weights: str, tmp_path: Path) -> None:
     path = write(family, tmp_path)
     loaded, prompts = load(path, weights), random_prompts(131)
-    oracle = Oracle(loaded, prompts, generate(tmp_path / family, prompts, 16, CPU))
+    oracle = Oracle(loaded, prompts, generate(tmp_path / family, prompts, NEW_TOKENS, CPU))
     oracle.check(options(preempted=True, chunked=True, overlap=True, prefix_cache=True))
 
 
@@ -159,7 +159,7 @@ def test_experts_of_several_types_are_dequantized(tmp_path: Path) -> None:
     loaded = load(write("gpt_oss", tmp_path, mixed))
     assert loaded.config.quantization is None
     prompts = random_prompts(131)
-    reference = generate(converted(tmp_path / "gpt_oss.gguf"), prompts, 16, CPU)
+    reference = generate(converted(tmp_path / "gpt_oss.gguf"), prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, reference).check(options(preempted=False, chunked=False, overlap=False, prefix_cache=False))
 
 

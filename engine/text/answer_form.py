@@ -23,7 +23,8 @@ NAME, KEY = "probe_271828", "probe_314159"  # which no template writes by itself
 class PairForm:
     """Arguments as pairs, with `between` in between: `before_key`, a name, `after_key`, its value, `after_value`.
 
-    `bare`: strings have no quotes, and all other values are JSON. Otherwise values are Python's.
+    `bare`: strings have no quotes but `quote`, if that is one, and all other values are JSON. Otherwise values are
+    Python's.
     """
 
     before_key: str
@@ -31,10 +32,16 @@ class PairForm:
     after_value: str
     between: str = ""
     bare: bool = True
+    quote: str = ""
 
     def key(self, name: str) -> str:
         """What stands before the value of this argument."""
         return self.before_key + name + self.after_key
+
+    @property
+    def after_text(self) -> str:
+        """What stands after a string."""
+        return self.quote + self.after_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,9 @@ BARE = CallForm("[TOOL_CALLS]", "", "[ARGS]", "", again="")  # newer ones of Mis
 PYTHON = CallForm(
     "[", "", "(", ")", "]", between=", ", pairs=PairForm("", "=", "", between=", ", bare=False)
 )  # Llama 4's, LFM 2's
+GEMMA = CallForm(
+    "<|tool_call>", "call:", "{", "}", "<tool_call|>", again="", pairs=PairForm("", ":", "", between=",", quote='<|"|>')
+)  # Gemma 4's
 CHANNELS = CallForm("<|channel|>commentary to=functions.", "", " <|constrain|>json<|message|>", "")  # gpt-oss
 _CHANNELS = (("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"), ("<|channel|>final<|message|>", ""))
 _RESPONSE = ("<response>", "</response>")  # of Granite, when it has thought
@@ -121,6 +131,7 @@ _THOUGHTS = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),  # Gemma 4's
 )
 _LIST = re.compile(r"(?P<mark>\[TOOL_CALLS\]|<\|tool_call\|>)(?P<space>\s*)\[\s*\{\s*\"name\"")
 _HERMES = re.compile(rf'<tool_call>(?P<space>\s*)\{{"name": "{NAME}", "arguments": .*\}}(?P<after>\s*)</tool_call>')
@@ -166,6 +177,8 @@ def _json_calls(called: str) -> CallForm | None:
 
 def _pair_calls(called: str) -> CallForm | None:
     """The form of calls whose arguments are pairs."""
+    if f"<|tool_call>call:{NAME}{{{KEY}:1}}<tool_call|>" in called:
+        return GEMMA
     if found := _KEYS.search(called):
         pairs = PairForm("<arg_key>", f"</arg_key>{found['inner']}<arg_value>", f"</arg_value>{found['after']}")
         head = found["head"]

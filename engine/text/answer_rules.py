@@ -110,17 +110,17 @@ class RuleWriter:
     def _pairs(self, tool: int, parameters: Sequence[Parameter], form: PairForm, schemas: int) -> list[str]:
         """The arguments of a tool, in order; `more_x_y` are those from the y-th on that others stand before."""
         lines, firsts, between = list[str](), list[str](), self._literal(form.between)
-        after = self._literal(form.after_value)
+        after, quote = self._literal(form.after_text), self._literal(form.quote)
         for at, parameter in enumerate(parameters):
             if parameter.texts:
-                value = f"({' | '.join(map(_quoted, parameter.texts))}) {after}"
+                value = f"{quote} ({' | '.join(map(_quoted, parameter.texts))}) {after}"
             elif parameter.schema is not None:
-                value = f"schema_{schemas} {after}"
+                value = f"schema_{schemas} {self._literal(form.after_value)}"
                 schemas += 1
             else:
                 text = "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
-                lazy = "" if self._is_token(form.after_value) else "[lazy]"
-                value = f"text_{tool}_{at}" + (f" {after}" if not lazy else "")
+                lazy = "" if self._is_token(form.after_text) else "[lazy]"
+                value = f"{quote} text_{tool}_{at}" + (f" {after}" if not lazy else "")
                 lines.append(f"text_{tool}_{at}{lazy}: /{text}/" + (f" {after}" if lazy else ""))
             pair = f"pair_{tool}_{at}"
             lines.append(f"{pair}: {self._literal(form.key(parameter.name))} {value}")

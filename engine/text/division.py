@@ -37,7 +37,7 @@ class Marks:
         self._name, self._special = re.compile(names), special
         self.form = form
         calls = form.calls
-        pairs = (calls.pairs.key(""), calls.pairs.after_value) if calls.pairs else ()
+        pairs = (calls.pairs.key(""), calls.pairs.after_text) if calls.pairs else ()
         used = (*(form.thought or ()), *form.said, calls.begin, calls.head(""), calls.link, calls.end, *pairs)
         self.tokens = {added[name]: SPECIAL + name for text in used for name in self._name.findall(text)}
 
@@ -73,6 +73,7 @@ class Divider:
         self._parameters: dict[str, Parameter] = {}  # of the tool that is being called, by what stands before the value
         self._parameter: Parameter | None = None
         self._end_value = spelled(calls.pairs.after_value) if calls.pairs else ""
+        self._end_text = spelled(calls.pairs.after_text) if calls.pairs else ""
         self._end_pairs = spelled(calls.after_arguments or calls.end)
         ends = {begin: self._in_head, self._end_said: lambda: False}
         self._ends = {mark: step for mark, step in ends.items() if mark}
@@ -180,7 +181,8 @@ class Divider:
         if self._pairs is None:
             return True
         spelled, key = self._marks.spelled, self._pairs.key
-        self._parameters = {spelled(key(each.name)): each for each in tool.parameters or ()}
+        quotes = {each.name: "" if each.schema else self._pairs.quote for each in tool.parameters or ()}
+        self._parameters = {spelled(key(each.name) + quotes[each.name]): each for each in tool.parameters or ()}
         return text.startswith((*self._parameters, self._end_pairs))
 
     def _in_arguments(self) -> bool:
@@ -245,13 +247,13 @@ class Divider:
         """In a value without quotes, or in one of the listed ones, which is taken as a whole."""
         assert self._parameter is not None
         for listed, value in self._parameter.texts.items():
-            if self._held.startswith(listed + self._end_value) and len(self._held) > len(listed):
+            if self._held.startswith(listed + self._end_text) and len(self._held) > len(listed):
                 self._argue(value)
-                return self._go_on(self._held[len(listed + self._end_value) :], self._in_pairs)
+                return self._go_on(self._held[len(listed + self._end_text) :], self._in_pairs)
         if self._parameter.texts:
             return False
-        before, mark, after = self._held.partition(self._end_value)
-        end = len(before) if mark else _certain(before, (self._end_value,))
+        before, mark, after = self._held.partition(self._end_text)
+        end = len(before) if mark else _certain(before, (self._end_text,))
         self._argue(json.dumps(self._marks.plain(before[:end]), ensure_ascii=False)[1:-1] + ('"' if mark else ""))
         return self._go_on(after if mark else before[end:], self._in_pairs if mark else None)
 

@@ -86,5 +86,5 @@ def _texts(binding: Mapping[str, Any], pairs: PairForm) -> dict[str, str]:
     if not binding.keys() <= {"type", "enum", "const"} or binding.get("type", "string") != "string":
         return {}
     listed = [binding["const"]] if "const" in binding else binding.get("enum", ())
-    plain = all(isinstance(each, str) and each and pairs.after_value.strip() not in each for each in listed)
+    plain = all(isinstance(each, str) and each and pairs.after_text.strip() not in each for each in listed)
     return {each: json.dumps(each, ensure_ascii=False) for each in listed} if plain else {}

@@ -11,8 +11,10 @@ from tests.support.tiny_tokenizer import make_tokenizer
 
 SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "[INST]", "[/INST]", "<|python_tag|>", "<|eot_id|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|tool_call|>", "[THINK]", "[/THINK]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
-           "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>",
-           "<|constrain|>", "<|return|>", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<s>", "</s>")  # fmt: skip
+           "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>", "<|return|>",
+           "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>", "<|turn>", "<turn|>", "<|tool>",
+           "<tool|>", "<|tool_response>", "<tool_response|>", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
+           "<s>", "</s>")  # fmt: skip
 
 _CHATML = (
     "{%- if tools %}{{ '<|im_start|>system\n' }}"
@@ -119,6 +121,25 @@ FAMILIES = {
         "{%- for key, value in call.function.arguments.items() %}{{ '<parameter=' + key + '>\n' }}"
         "{{ value if value is string else value | tojson }}{{ '\n</parameter>\n' }}{%- endfor %}"
         "{{ '</function>\n</tool_call>' }}{%- endfor %}",
+    ),
+    "gemma 4": (
+        "{%- macro value(it) %}{%- if it is string %}{{ '<|\"|>' + it + '<|\"|>' }}{%- else %}{{ it | tojson }}"
+        "{%- endif %}{%- endmacro %}"
+        "{%- if tools or messages[0].role == 'system' %}{{ '<|turn>system\n' }}"
+        "{%- if messages[0].role == 'system' %}{{ messages[0].content }}{%- endif %}"
+        "{%- for tool in tools or [] %}{{ '<|tool>declaration:' + tool.function.name + '{' }}"
+        "{{ (tool.function.description or '') | tojson + '}<tool|>' }}{%- endfor %}{{ '<turn|>\n' }}{%- endif %}"
+        "{%- for message in messages %}{%- if message.role == 'user' %}"
+        "{{ '<|turn>user\n' + message.content + '<turn|>\n' }}"
+        "{%- elif message.role == 'assistant' %}{{ '<|turn>model\n' }}"
+        "{%- if message.reasoning_content %}{{ '<|channel>thought\n' + message.reasoning_content + '\n<channel|>' }}"
+        "{%- endif %}{%- for call in message.tool_calls or [] %}{{ '<|tool_call>call:' + call.function.name + '{' }}"
+        "{%- for key, it in call.function.arguments.items() %}{{ key + ':' + value(it) }}"
+        "{%- if not loop.last %}{{ ',' }}{%- endif %}{%- endfor %}{{ '}<tool_call|>' }}{%- endfor %}"
+        "{%- if message.content %}{{ message.content }}{%- endif %}{{ '<turn|>\n' }}"
+        "{%- elif message.role == 'tool' %}{{ '<|tool_response>response:' + (message.name or 'tool') + '{value:' }}"
+        "{{ value(message.content) + '}<tool_response|>' }}{%- endif %}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<|turn>model\n' }}{%- endif %}"
     ),
     "python": (
         "{%- if custom_tools is defined %}{{ '<|start_header_id|>system<|end_header_id|>\n\n' }}"

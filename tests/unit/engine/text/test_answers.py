@@ -46,10 +46,11 @@ THINK = {
     "opened": ("<think>", "</think>"),
     "pairs": ("<think>", "</think>"),
     "magistral": ("[THINK]", "[/THINK]"),
+    "gemma 4": ("<|channel>thought", "<channel|>"),
     "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 }
 ONE_CALL = ("llama 3", "channels")
-PAIRS = ("pairs", "coder", "python", "marked python")  # whose arguments are no JSON
+PAIRS = ("pairs", "coder", "gemma 4", "python", "marked python")  # whose arguments are no JSON
 
 
 @cache
@@ -138,7 +139,7 @@ def text_of(name: str, calls: list[tuple[str, str]]) -> str:
 
     def value(given: object) -> str:
         if isinstance(given, str) and pairs.bare:
-            return given
+            return pairs.quote + given + pairs.quote
         return json.dumps(given, ensure_ascii=False) if pairs.bare or not isinstance(given, bool) else str(given)
 
     def arguments(text: str) -> str:
@@ -372,6 +373,7 @@ def test_forms_are_found_in_templates() -> None:
         "channels": (True, "<|channel|>commentary to=functions.", "f <|constrain|>json<|message|>"),
         "pairs": (True, "<tool_call>", "f\n"),
         "coder": (True, "<tool_call>", "\n<function=f>\n"),
+        "gemma 4": (True, "<|tool_call>", "call:f{"),
         "python": (True, "[", "f("),
         "marked python": (True, "<|tool_call|>[", "f("),
         # A form that is not known gives way to JSON.

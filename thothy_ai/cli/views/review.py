@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thothy_ai.admin.durations import spell
 from thothy_ai.admin.word_diff import word_diff
-from thothy_ai.cli.views.tables import count, printable, short_id, wrapped
+from thothy_ai.cli.views.tables import count, printable, runs_right_to_left, short_id, wrapped
 from thothy_ai.cli.views.times import local
 from thothy_ai.producer.decisions import leaves, meaning_checked
 
@@ -68,7 +68,7 @@ def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[
             value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value is not None else ""
             for value in (change.before, change.after)
         )
-        yield from _fitted(f"{change.part}: {word_changes(before, after)}", width, "  ")
+        yield from _labelled(f"{change.part}:", word_changes(before, after), width, "  ")
 
 
 def word_changes(before: str, after: str) -> str:
@@ -89,10 +89,10 @@ def finding_lines(numbered: Numbered, source: str, locale: str, width: int | Non
         yield from _fitted(said, width)
         if shown := excerpt(source, finding["source_start"], finding["source_end"]):
             excerpts = True
-            yield from _fitted(f"source: {shown}", width, "    ")
+            yield from _labelled("source:", shown, width, "    ")
     if source and not excerpts:
         shown = source if len(source) <= SOURCE_CHARS else source[:SOURCE_CHARS].rsplit(None, 1)[0] + " …"
-        yield from _fitted(f"Source: {' '.join(shown.split())}", width)
+        yield from _labelled("Source:", " ".join(shown.split()), width)
 
 
 def marked(text: str, numbered: Numbered) -> str:
@@ -145,6 +145,15 @@ def _title(current: CurrentVersion) -> str:
 
 def _within(text: str, start: Any, end: Any) -> bool:
     return isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text)
+
+
+def _labelled(label: str, text: str, width: int | None, indent: str = "") -> Iterator[str]:
+    """A text behind its label; below it, if it runs from right to left, as the label does not."""
+    if runs_right_to_left(text):
+        yield from _fitted(label, width, indent)
+        yield from _fitted(text, width, f"{indent}  ")
+    else:
+        yield from _fitted(f"{label} {text}", width, indent)
 
 
 def _fitted(text: str, width: int | None, indent: str = "") -> Iterator[str]:

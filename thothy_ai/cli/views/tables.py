@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from unicodedata import bidirectional
 from uuid import UUID
 
 import typer
@@ -107,6 +108,8 @@ def layout(
             if heads[at].text and _width(value) > size:
                 value = set_cell_size(value, size - 1).rstrip() + "…"
             padding = " " * (size - _width(value))
+            if short and runs_right_to_left(value):  # or it would change places with such a value in the next column
+                value += "\N{LEFT-TO-RIGHT MARK}"
             fitted.append(padding + value if heads[at].number else value + padding)
         return (" " * GAP).join(fitted).rstrip()
 
@@ -158,6 +161,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def percent(share: float | None) -> str:
     """A share such as `97.5%`; a dash for None."""
     return "-" if share is None else f"{share:.1%}"
+
+
+def runs_right_to_left(text: str) -> bool:
+    """Whether a text has letters that a terminal draws from right to left."""
+    return any(bidirectional(char) in {"R", "AL"} for char in text)
 
 
 def printable(text: str) -> str:

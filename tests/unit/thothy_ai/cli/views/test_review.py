@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -11,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from thothy_ai.cli.views.review import excerpt, marked, version_lines, word_changes
+from thothy_ai.cli.views.tables import runs_right_to_left
 from thothy_ai.db.states import JobState, ReviewState
 from thothy_ai.jobs import registry
 from thothy_ai.producer.decisions import CurrentVersion, PastDecision
@@ -143,3 +145,12 @@ VERIFIED = {"name": "xnli", "weights": "ab", "weight": 0.9, "measured_at": "2026
 )
 def test_whether_a_model_has_checked_the_meaning_is_said(verification: dict[str, Any] | None, said: str) -> None:
     assert said in list(version_lines(version("Sales rose.", verification=verification), 80))
+
+
+def test_text_that_runs_from_right_to_left_stands_alone() -> None:
+    shown = version(ARABIC, finding(0, 6, source_start=0, source_end=6), edited_by="Ann", written={"text": "قبل"},
+                    request={"source": ARABIC, "target_locale": "ar"})  # fmt: skip
+    lines = list(version_lines(shown, 80))
+    mixed = [line for line in lines if runs_right_to_left(line) and re.search("[A-Za-z]", line)]
+    assert mixed == []
+    assert "    source:" in lines

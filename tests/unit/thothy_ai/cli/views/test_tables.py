@@ -116,3 +116,9 @@ def test_a_text_is_broken_between_words_and_keeps_its_indentation(
     assert capsys.readouterr().out.splitlines() == [
         "{", '  "hook": "Repair', "  cafes are", '  spreading"', "}", "", "  /a/path/that/is/longer",
     ]  # fmt: skip
+
+
+def test_cells_that_run_from_right_to_left_keep_their_places_on_a_terminal() -> None:
+    rows = [["مرحبا", "שלום", "x"]]
+    assert layout("", ["a", "b", "c"], rows, width=80, short=True)[2] == "مرحبا\u200e  שלום\u200e  x"
+    assert layout("", ["a", "b", "c"], rows, width=80, short=False)[2] == "مرحبا  שלום  x"

@@ -46,10 +46,10 @@ class EmbeddedStack(Startable):
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
     `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
-    `observer` receives the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that
-    an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
-    were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having
-    begun all that ran.
+    `observer` receives the progress of a stop. With `null`, the engines answer without a model; beside each is the
+    entailment model of the folder `verifier`. With `clean`, jobs that an earlier stack left open are cancelled before
+    anything can run. `begun` says whether engines at these URLs, which were killed, had begun a request of a session
+    (`engine.serving.client.had_begun`); without it, they count as having begun all that ran.
 
     Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
@@ -64,6 +64,7 @@ class EmbeddedStack(Startable):
         patience: Patience | None = None,
         observer: StopObserver | None = None,
         null: bool = False,
+        verifier: Path | None = None,
         clean: bool = False,
         begun: HadBegun = lambda _urls, _session_id, _request_ids: True,
     ) -> None:
@@ -76,6 +77,7 @@ class EmbeddedStack(Startable):
         self._placements = engines
         self._pairs: tuple[Pair, ...] = ()
         self._null = null
+        self._verifier = verifier
         self._clean = clean
         self._begun = begun
         self._supervisor = Supervisor(patience)
@@ -162,7 +164,8 @@ class EmbeddedStack(Startable):
     def _engine_program(self, pair: Pair) -> Program:
         plain, where = self._program(pair.engine, pair.settings, pair.number), pair.placement
         model = ("--null",) if self._null else ("--model", str(self.settings.model))
-        argv = service_argv("engine", *model, "--url", pair.settings.require_engine_url(), *where.arguments)
+        beside = ("--verifier", str(self._verifier.absolute())) if self._verifier else ()
+        argv = service_argv("engine", *model, *beside, "--url", pair.settings.require_engine_url(), *where.arguments)
         return replace(plain, argv=argv, env={**plain.env, **where.environment}, ready_seconds=ENGINE_READY_SECONDS)
 
     def _program(self, name: str, settings: Settings, number: int = 0) -> Program:

@@ -56,6 +56,16 @@ def up(
     engines: Annotated[
         int | None, typer.Option(min=1, help="Run N engines on the CPU instead, to try out a fleet.", metavar="N")
     ] = None,
+    verifier: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            metavar="FOLDER",
+            help="An entailment model to run beside each engine, which verifies claims in place of its model. Default:"
+            " THOTHY_ENGINE_VERIFIER, or none.",
+        ),
+    ] = None,
     null: Annotated[
         bool,
         typer.Option(
@@ -93,11 +103,8 @@ def up(
     where = placements(gpus, engines, visible_gpus(all_gpus()))
     settings = OwnSettings.load()
     foreign = settings.engine_url is not None and is_foreign(settings.engine_url) and not null and model is None
-    if foreign and (gpus or engines):
-        usage(
-            f"THOTHY_ENGINE_URL is {settings.engine_url}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many"
-        )
     if foreign:
+        _refuse_beside(settings.require_engine_url(), verifier, gpus or engines)
         where = (Placement(endpoint=Endpoint(settings.require_engine_url(), settings.reveal_engine_token())),)
     else:
         settings = settings.model_copy(update={"engine_url": None})
@@ -122,7 +129,13 @@ def up(
         try:
             typer.echo("Starting...")
             with EmbeddedStack(
-                settings, services=services, engines=where, observer=display, null=null, begun=had_begun
+                settings,
+                services=services,
+                engines=where,
+                observer=display,
+                null=null,
+                verifier=verifier,
+                begun=had_begun,
             ) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack, time.monotonic() - began), nl=False)
@@ -135,6 +148,14 @@ def up(
             display.end(f"Stopped.{queued}")
     if not ready:
         raise typer.Exit(INTERRUPTED)
+
+
+def _refuse_beside(server: str, verifier: Path | None, engines: str | int | None) -> None:
+    """Another's server has no engine of ours that could run on GPUs of this machine, or have a verifier beside it."""
+    if engines:
+        usage(f"THOTHY_ENGINE_URL is {server}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many")
+    if verifier is not None:
+        usage(f"--verifier runs beside an engine of ours, and THOTHY_ENGINE_URL is {server}: leave out one of them")
 
 
 @app.command()

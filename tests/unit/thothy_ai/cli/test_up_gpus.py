@@ -50,6 +50,8 @@ def test_a_demo_without_a_model_is_refused_before_anything_starts(
 
 def test_an_engine_with_a_model_and_without_one_is_a_usage_error() -> None:
     assert "--null runs without a model" in one_line(type_command("up", "--null", "--model", "m", exit_code=2))
+    refused = one_line(type_command("up", "--null", "--verifier", "no-such-folder", exit_code=2))
+    assert "dir 'no-such-folder' does not exist" in refused
 
 
 def test_the_engine_s_switch_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

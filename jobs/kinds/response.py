@@ -44,16 +44,17 @@ class Respond(ApiRequest[ApiResponse]):
         str | list[dict[str, Any]], Field(min_length=1, description="A text, or items as the API has them.")
     ]
 
+    @property
+    def shared(self) -> str:
+        """What siblings most often have in common: the instructions, or the first item."""
+        told = self.body.get("instructions")
+        found = told if told and isinstance(told, str) else self.input
+        return found if isinstance(found, str) else json.dumps(found[0])
+
 
 def _plan(request: Respond) -> Plan:
     [output] = yield (Call.of_api(ROUTE, request.body),)
     return Verdict.accept(ApiResponse.model_validate(output.answer or {}))
-
-
-def _source(request: Respond) -> str:
-    """What siblings most often share: the instructions, or the first item."""
-    shared = request.body.get("instructions") or request.input
-    return shared if isinstance(shared, str) else json.dumps(shared[0])
 
 
 KIND = JobKind(
@@ -62,6 +63,6 @@ KIND = JobKind(
     artifact=ApiResponse,
     plan=lambda request, _: _plan(request),
     locale=lambda _: "und",  # whichever the input asks for
-    source=_source,
+    source=lambda request: request.shared,
     model=lambda request: request.model,
 )

@@ -21,17 +21,19 @@ class PrometheusAlerts:
         self._request = Request(f"{url.rstrip('/')}/api/v1/alerts")  # noqa: S310 - the setting is of HTTP
 
     def read(self) -> list[Alarm]:
-        """Raises `OSError` if nobody answers, `ThothyError` for what is not an answer of Prometheus."""
-        with urlopen(self._request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
-            content = answer.read(MAX_BYTES)
+        """Raises `ThothyError` if nobody answers, or not as Prometheus does."""
+        url = self._request.full_url
         try:
-            alerts = json.loads(content)["data"]["alerts"]
+            with urlopen(self._request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
+                alerts = json.loads(answer.read(MAX_BYTES))["data"]["alerts"]
             return [_alarm(each) for each in alerts if each["labels"]["alertname"] in BY_PROMETHEUS]
+        except OSError as error:
+            raise ThothyError(f"{url}: {getattr(error, 'reason', error)}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ThothyError(f"{self._request.full_url} does not answer as Prometheus does") from error
+            raise ThothyError(f"{url}: not an answer of Prometheus") from error
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
 
 def _alarm(alert: dict[str, Any]) -> Alarm:

@@ -158,6 +158,7 @@ def test_a_batch_of_responses(client: OpenAI, bench: RunnerBench) -> None:
         {"input": items, "text": {"format": {"type": "json_schema", "name": "echo", "schema": schema}}},
         {"input": "kept", "store": True},
         {"input": "hot", "max_tokens": 5},
+        {"input": "wrong", "instructions": [5]},
     ]
     entries = [
         {"custom_id": f"{at}", "method": "POST", "url": "/v1/responses", "body": {"model": "m", **body}}
@@ -174,7 +175,7 @@ def test_a_batch_of_responses(client: OpenAI, bench: RunnerBench) -> None:
         ("completed", '{"echo": "Be brief."}'), ("completed", '{"echo": "ok items"}')
     ]  # fmt: skip
     refused = [each["response"]["body"]["error"]["param"] for each in read(client, done.error_file_id)]
-    assert refused == ["store", "max_tokens"]
+    assert refused == ["store", "max_tokens", "instructions"]
 
 
 def test_a_step_that_was_cut_off_is_repeated(

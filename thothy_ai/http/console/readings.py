@@ -100,7 +100,7 @@ class Readings:
         if "alerts" not in self._pollers:
             return "no Prometheus is configured (THOTHY_PROMETHEUS_URL)", len(BY_PROMETHEUS)
         if isinstance(latest := self._pollers["alerts"].latest, Unreachable):
-            return f"Prometheus does not answer: {latest.why}", len(BY_PROMETHEUS)
+            return f"Prometheus does not answer at {latest.why}", len(BY_PROMETHEUS)
         return None
 
     @contextmanager

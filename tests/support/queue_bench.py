@@ -29,6 +29,7 @@ QUICK = {
     "kinds": ("tests.support.echo_kind",),
     "engine_url": "unix:///nowhere/engine.sock",
     "worker_in_flight": 16,
+    "judges": 1,  # a process of each worker, and none of these tests is about a second one
     "lease_seconds": 5,  # of a worker that waits for a core, too
     "heartbeat_seconds": 0.2,
     "shutdown_deadline_seconds": 5,

@@ -17,11 +17,11 @@ def numbers(value: str) -> list[float]:
 
 def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> None:
     tokenizer = write_tokenizer(tmp_path)
-    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "6", "--kind", "hook", "--json"]
+    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "4", "--kind", "hook", "--json"]
     done = CliRunner().invoke(app, [*arguments, "--tokenizer", str(tokenizer), "--kv-tokens", "16384", "--seed", "3"])
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["title"] == "Service: tiny (random weights) float32; 6 jobs of hook"
+    assert report["title"] == "Service: tiny (random weights) float32; 4 jobs of hook"
     assert report["where"] == "cpu, one worker with up to 1,024 jobs in flight"
     figures = dict(report["figures"])
     first, service, bare = numbers(figures["seconds"])
@@ -36,21 +36,21 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
     tenths = [list(map(numbers, run.split())) for run in figures["the same by tenth of the run"].split("; ")]
     assert [len(shares) for shares in tenths] == [10, 10, 10]
     tasks, _, _ = figures["tasks of the judging processes: number, mean time, mean wait"].split(", ")
-    assert int(tasks) >= 2 * 6, "a task for each job's calls, and one for its outputs"
-    assert figures["attempts"] == "6 of 6 jobs, one each"
+    assert int(tasks) >= 2 * 4, "a task for each job's calls, and one for its outputs"
+    assert figures["attempts"] == "4 of 4 jobs, one each"
     outcomes = figures["their outcomes (random weights write no text that validators accept)"]
-    assert sum(int(part.split()[0]) for part in outcomes.split(", ")) == 6
+    assert sum(int(part.split()[0]) for part in outcomes.split(", ")) == 4
 
 
 def test_jobs_of_several_calls(tmp_path: Path, clean_environment: None) -> None:
     """Translations have a call per paragraph; the worker's seeds are those of the jobs."""
     tokenizer = write_tokenizer(tmp_path)
-    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "3", "--kind", "translation"]
+    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "2", "--kind", "translation"]
     more = ["--tokenizer", str(tokenizer), "--kv-tokens", "65536", "--json"]
     done = CliRunner().invoke(app, [*arguments, *more])
     assert done.exit_code == 0, done.output
     figures = dict(json.loads(done.stdout)["figures"])
-    assert figures["jobs"] == "3"
+    assert figures["jobs"] == "2"
     assert numbers(figures["output tokens"])[1:] == [numbers(figures["output tokens"])[1]] * 2
 
 

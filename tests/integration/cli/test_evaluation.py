@@ -39,7 +39,8 @@ def backend() -> AnsweringBackend:
 def env(backend: AnsweringBackend, tmp_path: Path, clean_environment: None) -> Iterator[dict[str, str]]:
     url = f"unix://{tmp_path}/e.sock"
     with served(backend, url):
-        yield {"THOTHY_ENGINE_URL": url, "THOTHY_HOME": str(tmp_path), "THOTHY_KINDS": "tests.support.echo_kind"}
+        own = {"THOTHY_ENGINE_URL": url, "THOTHY_HOME": str(tmp_path), "THOTHY_KINDS": "tests.support.echo_kind"}
+        yield own | {"THOTHY_JUDGES": "1"}
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def test_an_engine_that_refuses_is_one_line(evaluate: Evaluate, cases: Path, bac
 
 def test_the_bundled_model_runs_two_cases() -> None:
     with fresh_home() as home:
-        done = home.run("eval", "trend_summary", "--cases", "2", "--json", timeout=800)
+        done = home.run("eval", "hook", "--cases", "2", "--json", timeout=800)
         assert done.returncode == 0, done.stderr
         assert processes_of(home) == []
     [result] = json.loads(done.stdout)["results"]

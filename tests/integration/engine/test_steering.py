@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_client import LocalEngineClient
 from tests.support.served_engine import served
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, SamplingParams
@@ -50,15 +49,13 @@ def engine() -> Iterator[RemoteEngine]:
     running.close()
 
 
-@pytest.fixture(params=["in this process", "socket"])
-def with_client(
-    request: pytest.FixtureRequest, engine: RemoteEngine, tmp_path: Path
-) -> Iterator[Callable[[Body], None]]:
-    """Runs a body with a client of either form."""
+@pytest.fixture
+def with_client(engine: RemoteEngine, tmp_path: Path) -> Iterator[Callable[[Body], None]]:
+    """Runs a body with a client."""
     url = f"unix://{tmp_path}/engine.sock"
 
     async def connected(body: Body) -> None:
-        client: EngineClient = connect(url) if request.param == "socket" else LocalEngineClient(engine.backend)
+        client = connect(url)
         async with asyncio.timeout(PATIENCE):
             await client.start()
             await body(client)

@@ -401,7 +401,10 @@ class Settings(BaseSettings):
         own = (init_settings, env_settings, SecretFileSource(settings_cls))
         if not cls.reads_stack:
             return own
-        home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
+        field = cls.model_fields["home"]
+        home = Path(init_settings().get("home") or env_settings.get_field_value(field, "home")[0] or field.default)
+        if not (home / STACK_ENV).is_file():  # as in most processes: a source takes longer than all the rest
+            return own
         check_stack_env(home / STACK_ENV)
         return (*own, StackSettingsSource(settings_cls, home))
 

@@ -66,8 +66,6 @@ def unknown_variables(variables: Iterable[str], home: Path) -> list[UnknownVaria
 
 def check_stack_env(file: Path) -> None:
     """Raise `ConfigError` for a file with lines other than `NAME=value`."""
-    if not file.is_file():
-        return
     try:
         with file.open(encoding="utf-8") as opened:
             damaged = [

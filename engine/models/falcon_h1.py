@@ -17,7 +17,8 @@ from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUFNames
+from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding
 from thothy_ai.engine.models.layers.mlp import SwiGLU
@@ -76,7 +77,32 @@ class FalconH1:
     """
 
     model_type: ClassVar[str] = "falcon_h1"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "falcon-h1",
+        {
+            "attn_norm": "input_layernorm",
+            "ffn_gate": "feed_forward.gate_proj",
+            "ffn_up": "feed_forward.up_proj",
+            "ffn_down": "feed_forward.down_proj",
+            **GGUF_ATTENTION,
+            **gguf_space("mamba"),
+        },
+        whole={"ffn_norm": "pre_ff_layernorm.weight", **gguf_space_gates("mamba")},
+        changed=GGUF_SPACE_CHANGES,
+        top={"output_norm": "model.final_layernorm"},
+        settings={
+            "mamba_d_conv": ".ssm.conv_kernel",
+            "mamba_d_state": ".ssm.state_size",
+            "mamba_n_groups": ".ssm.group_count",
+            "mamba_n_heads": ".ssm.time_step_rank",
+            "mamba_d_ssm": ".ssm.inner_size",
+        },
+        present={"mamba_rms_norm": "ssm_norm.weight", "mamba_conv_bias": "ssm_conv1d.bias"},
+        derived=lambda fields: {
+            "mamba_d_head": fields["mamba_d_ssm"] // fields["mamba_n_heads"],
+            "mamba_norm_before_gate": False,  # as llama.cpp computes; its converter has multiplied all weights
+        },
+    )
 
     windows: Windows
     states: States

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ Change = Callable[[Tensor, Sizes], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class GGUFNames:
-    """How files of one `architecture` (llama.cpp's name of it) differ from transformers' checkpoints.
+    """How files of one `architecture` (llama.cpp's name of it, which may have `aliases`) differ from transformers'
+    checkpoints.
 
     Tensors:
       `layer`: a tensor's name after "blk.N." -> transformers' name after "model.layers.N.", both without their ending.
@@ -38,7 +39,7 @@ class GGUFNames:
       `norm_eps`: the field and the key of the norms' epsilon.
       `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
       `partial_rotary`: the file may have only some of a head's dimensions rotate.
-      `recurrent`: the type of layers that have no KV heads; the file may have a number of them for each layer.
+      `by_layer`: fields that follow from each layer's KV heads and its inner size, where a file lists these; 0: none.
       `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
@@ -52,7 +53,8 @@ class GGUFNames:
     changed: Mapping[str, Change] = field(default_factory=dict)
     unpacked: tuple[str, ...] = ()
     top: Mapping[str, str] = field(default_factory=lambda: {"output_norm": "model.norm"})
-    recurrent: str | None = None
+    by_layer: Callable[[Sequence[int], Sequence[int]], Mapping[str, Any]] | None = None
+    aliases: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)
     implied: Mapping[str, int] = field(default_factory=dict)

@@ -7,9 +7,9 @@ have no gates: max(x, 0) ** 2. Experts may work on a projection of tokens. trans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -19,7 +19,8 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, require_activation, unknown_layer
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUF_ROUTER, GGUF_SIGMOID, GGUFNames
+from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
 from thothy_ai.engine.models.glm4_moe import grouped_routing
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention, TokenMixer
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
@@ -34,6 +35,24 @@ from thothy_ai.kernels.operations import Operations
 
 _MIXERS = ("linear_attention", "full_attention")
 FeedForward = Callable[[Tensor, Tensor, Operations], Tensor]
+
+
+def _kinds(heads: Sequence[int], inner: Sequence[int]) -> Mapping[str, Any]:
+    """What a GGUF file's layers are: those with KV heads attend, those with an inner size are MLPs or experts."""
+    pairs = zip(heads, inner, strict=True)
+    kinds = ["full_attention" if head else "mlp" if size else "linear_attention" for head, size in pairs]
+    return {"layers_block_type": kinds}
+
+
+def _nemotron_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file says otherwise: layers with experts are those with an inner size, if there are experts."""
+    kinds = fields["layers_block_type"]
+    if fields["n_routed_experts"]:
+        kinds = ["moe" if kind == "mlp" else kind for kind in kinds]
+    return {
+        "layers_block_type": kinds,
+        "mamba_head_dim": fields["mamba_head_dim"] // fields["mamba_num_heads"],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,52 @@ class NemotronH:
     """
 
     model_type: ClassVar[str] = "nemotron_h"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "nemotron_h_moe",
+        {
+            "attn_norm": "norm",
+            "attn_q": "mixer.q_proj",
+            "attn_k": "mixer.k_proj",
+            "attn_v": "mixer.v_proj",
+            "attn_output": "mixer.o_proj",
+            "ffn_up": "mixer.up_proj",
+            "ffn_down": "mixer.down_proj",
+            GGUF_ROUTER: "mixer.gate",
+            "ffn_up_shexp": "mixer.shared_experts.up_proj",
+            "ffn_down_shexp": "mixer.shared_experts.down_proj",
+            "ffn_latent_down": "mixer.fc1_latent_proj",
+            "ffn_latent_up": "mixer.fc2_latent_proj",
+            **gguf_space("mixer"),
+        },
+        whole={"exp_probs_b.bias": "mixer.gate.e_score_correction_bias", **gguf_space_gates("mixer")},
+        experts={"ffn_up_exps": "mixer.experts.{}.up_proj", "ffn_down_exps": "mixer.experts.{}.down_proj"},
+        changed=GGUF_SPACE_CHANGES,
+        aliases=("nemotron_h",),
+        by_layer=_kinds,
+        norm_eps=("layer_norm_epsilon", ".attention.layer_norm_rms_epsilon"),
+        settings={
+            "conv_kernel": ".ssm.conv_kernel",
+            "ssm_state_size": ".ssm.state_size",
+            "n_groups": ".ssm.group_count",
+            "mamba_num_heads": ".ssm.time_step_rank",
+            "mamba_head_dim": ".ssm.inner_size",  # of all heads
+        },
+        defaults={
+            "n_routed_experts": (".expert_count", 0),
+            "num_experts_per_tok": (".expert_used_count", 0),
+            "moe_intermediate_size": (".expert_feed_forward_length", 0),
+            "moe_shared_expert_intermediate_size": (".expert_shared_feed_forward_length", 0),
+            "moe_latent_size": (".moe_latent_size", 0),
+            "routed_scaling_factor": (".expert_weights_scale", 1.0),
+            "norm_topk_prob": (".expert_weights_norm", False),
+            "n_group": (".expert_group_count", 1),
+            "topk_group": (".expert_group_used_count", 1),
+        },
+        implied={".expert_gating_func": GGUF_SIGMOID},
+        needless=(".expert_shared_count",),
+        present={"use_conv_bias": "ssm_conv1d.bias", "use_bias": "ssm_in.bias"},
+        derived=_nemotron_fields,
+    )
 
     kinds: tuple[str, ...]
     space: SpaceSizes
@@ -97,7 +161,7 @@ class NemotronH:
             routing = grouped_routing(config)
             if experts.inner % 16:
                 raise UnsupportedModelError(f"experts of an inner size of {experts.inner}: only multiples of 16 are")
-        latent = config.moe_latent_size
+        latent = config.moe_latent_size or None
         if latent is not None and (not isinstance(latent, int) or latent < 1 or latent % 8):
             raise ModelLoadError(f"moe_latent_size is {latent!r}: only multiples of 8 are implemented")
         return cls(

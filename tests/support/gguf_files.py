@@ -133,18 +133,19 @@ def _add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_name("tiny")
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_block_count(config.get("num_hidden_layers") or len(config["layers_block_type"]))
     if "intermediate_size" in config:
         writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    elif "norm_eps" in config:
-        writer.add_layer_norm_rms_eps(config["norm_eps"])
+    elif rms := config.get("norm_eps") or config.get("layer_norm_epsilon"):
+        writer.add_layer_norm_rms_eps(rms)
     else:
         writer.add_layer_norm_eps(config["layer_norm_eps"])
-    rope = config["rope_parameters"].get("full_attention", config["rope_parameters"])
+    rope = config.get("rope_parameters") or {"rope_theta": 10000.0}
+    rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])

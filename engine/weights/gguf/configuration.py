@@ -16,6 +16,7 @@ from thothy_ai.engine.weights.gguf.names import (
     LONG_FACTORS,
     ROPE_FACTORS,
     SHORT_FACTORS,
+    by_layer,
     kv_heads,
     model_type_of,
     names_of,
@@ -33,6 +34,7 @@ _HARMLESS = {  # keys that other ones decide about, or that say nothing of what 
 _OF_YARN = (".rope.scaling.yarn_ext_factor", ".rope.scaling.yarn_attn_factor")
 _WINDOW = ".attention.sliding_window"
 _WINDOWED = ".attention.sliding_window_pattern"  # which layers have it
+_INNER = ".feed_forward_length"
 _FACTOR = ".rope.scaling.factor"
 _ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
 
@@ -62,13 +64,12 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         elif file.holds(key):
             fields[name] = _number(file, key)
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
-    number, by_layer = kv_heads(file)
-    fields["num_key_value_heads"] = number
-    if by_layer and names.recurrent is not None:
-        kinds = ("full_attention" if each else names.recurrent for each in by_layer)
-        fields["layer_types"] = [*kinds][: fields["num_hidden_layers"]]
-    elif {*by_layer} - {number}:
-        raise UnsupportedModelError(f"{file.path}: layers with different KV heads are not implemented")
+    layers = fields["num_hidden_layers"]
+    heads, inner = (each[:layers] for each in (kv_heads(file)[1], by_layer(file, _INNER, 0)[1]))
+    if heads and names.by_layer is not None:
+        fields |= names.by_layer(heads, inner)
+    elif 0 in (*heads, *inner):
+        raise UnsupportedModelError(f"{file.path}: layers without KV heads or an MLP are not implemented")
     if names.windows_in_some and file.holds(_WINDOWED):
         fields["layer_types"] = _layer_types(file, fields["num_hidden_layers"])
     _refuse_unread(file, fields)
@@ -88,15 +89,15 @@ def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
     eps, eps_key = names_of(file).norm_eps
-    inner = ".feed_forward_length"
     end_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
     ends = list(dict.fromkeys(value for key in end_keys if (value := file.get(key, int)) is not None))
     return {
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
-        "intermediate_size": file.positive(inner if file.holds(inner) else ".expert_feed_forward_length"),
+        "intermediate_size": by_layer(file, _INNER, 0)[0] or file.positive(".expert_feed_forward_length"),
         "num_hidden_layers": num_layers(file),
         "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads(file)[0],
         "head_dim": head_dim,
         "max_position_embeddings": file.positive(".context_length"),
         eps: _shortest(file.required(eps_key, float)),

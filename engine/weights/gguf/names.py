@@ -10,7 +10,10 @@ from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 
 _NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's
-    (names.architecture, bool(names.experts)): names for family in FAMILIES.values() if (names := family.gguf)
+    (name, bool(names.experts)): names
+    for family in FAMILIES.values()
+    if (names := family.gguf)
+    for name in (names.architecture, *names.aliases)
 }
 ARCHITECTURES = tuple(dict.fromkeys(architecture for architecture, _ in _NAMES))
 
@@ -51,10 +54,14 @@ def num_layers(file: GGUFFile) -> int:
 
 def kv_heads(file: GGUFFile) -> tuple[int, tuple[int, ...]]:
     """The KV heads of layers that have some, and those of each layer if the file lists them; ModelLoadError."""
-    heads, key = file.positive(".attention.head_count"), ".attention.head_count_kv"
+    return by_layer(file, ".attention.head_count_kv", file.positive(".attention.head_count"))
+
+
+def by_layer(file: GGUFFile, key: str, default: int) -> tuple[int, tuple[int, ...]]:
+    """The number at a key, and that of each layer if the file lists them: the same, or 0. ModelLoadError."""
     match file.get(key, object):
         case None:
-            return heads, ()
+            return default, ()
         case int(number) if number > 0 and not isinstance(number, bool):
             return number, ()
         case list(said) if len(some := {*said} - {0}) == 1 and all(type(each) is int for each in said):

@@ -7,6 +7,7 @@ published are the scales on their own, and in byte j the numbers 2j and 2j + 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -49,13 +50,9 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
     inventory.require_tensors(file.path, read, shapes.keys(), tied="output.weight" not in file.names)
     for place, shape in shapes.items():
         found = file.shape(place)[has_all_experts(file, place) :]
-        if _sizes(found) != _sizes(shape):
+        changed = place.split(".", 2)[-1] in names_of(file).changed
+        if found != shape and not (changed and math.prod(found) == math.prod(shape)):
             raise ModelLoadError(f"{file.path}: tensor {place!r} has shape {found}, the metadata wants {shape}")
-
-
-def _sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without axes of one, which files leave out or add."""
-    return tuple(size for size in shape if size != 1)
 
 
 def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:
@@ -116,7 +113,10 @@ _PROJECTIONS = {"ffn_gate_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
 
 
 def keeps_mxfp4(file: GGUFFile) -> bool:
-    """Whether all experts are in MXFP4 and stay so: layers of several formats are not implemented."""
+    """Whether all experts are in MXFP4 and stay so: several formats are not implemented, nor experts without gates."""
+    names = names_of(file)
+    if not (names.stacks or "ffn_gate_exps" in names.experts):
+        return False
     weights = (name for name in tensors_read(file) if name.endswith(".weight"))
     kinds = {file.kind(name) for name in weights if stack_of(file, name) or has_all_experts(file, name)}
     return kinds == {MXFP4}

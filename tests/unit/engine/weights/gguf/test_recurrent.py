@@ -94,6 +94,83 @@ def short(writer: gguf.GGUFWriter) -> None:
     writer.add_head_count_kv([0, 2, 0])
 
 
+def mamba(tensors: dict[str, Array], groups: int) -> dict[str, Array]:
+    """`Mamba2Model` of the converter, and its tables' names."""
+    made: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        match name.rpartition(".")[2], name.rpartition("mamba.")[2].rpartition("mixer.")[2]:
+            case "A_log", _:
+                made[name] = -np.exp(tensor)[:, None]
+            case "D", _:
+                made[name] = tensor[:, None]
+            case "dt_bias", _:
+                made[name.replace("dt_bias", "dt.bias" if "mixer" in name else "dt_proj.bias")] = tensor
+            case _, "conv1d.weight":
+                made[name] = tensor.squeeze()
+            case _, "norm.weight" if "mamba" in name or "mixer" in name:
+                made[name] = tensor.reshape(groups, -1)
+            case _:
+                made[name] = tensor
+    return made
+
+
+def falcon(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """`FalconH1Model` of the converter, which multiplies weights by the multipliers."""
+    attended, keys = config["attention_in_multiplier"], config["mamba_n_groups"] * config["mamba_d_state"]
+    inner, heads = config["mamba_d_ssm"], config["mamba_n_heads"]
+    rows = np.repeat(config["ssm_multipliers"], [inner, inner, keys, keys, heads]).astype(np.float32)[:, None]
+    factors: dict[str, Any] = {
+        "down_proj": config["mlp_multipliers"][1], "gate_proj": config["mlp_multipliers"][0],
+        "k_proj": config["key_multiplier"] * attended, "q_proj": attended, "v_proj": attended,
+        "o_proj": config["attention_out_multiplier"], "out_proj": config["ssm_out_multiplier"],
+        "in_proj": config["ssm_in_multiplier"] * rows, "lm_head": config["lm_head_multiplier"],
+        "embed_tokens": config["embedding_multiplier"],
+    }  # fmt: skip
+    scaled = {
+        name: (tensor * factors.get(name.split(".")[-2], 1.0)).astype(np.float32) for name, tensor in tensors.items()
+    }
+    return mamba(scaled, config["mamba_n_groups"])
+
+
+def nemotron(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    apart = {
+        name.replace("backbone.", "model.").replace("mixer.", "mlp.") if "mixer.experts" in name else name: tensor
+        for name, tensor in tensors.items()
+    }
+    return mamba(apart, config["n_groups"])
+
+
+def space(writer: gguf.GGUFWriter) -> None:
+    writer.add_ssm_conv_kernel(3)
+    writer.add_ssm_state_size(8)
+    writer.add_ssm_group_count(2)
+    writer.add_ssm_time_step_rank(6)
+    writer.add_ssm_inner_size(60)
+
+
+def nemotron_layers(writer: gguf.GGUFWriter) -> None:
+    """Of a state space, experts or an MLP, attention, two more, and a state space."""
+    space(writer)
+    for key in ("attention.head_count_kv", "feed_forward_length"):
+        writer.kv_data[0].pop(f"{writer.arch}.{key}")
+    writer.add_head_count_kv([0, 0, 2, 0, 0, 0])
+    writer.add_feed_forward_length([0, 16, 0, 16, 16, 0])
+
+
+def nemotron_experts(writer: gguf.GGUFWriter) -> None:
+    nemotron_layers(writer)
+    writer.add_expert_count(8)
+    writer.add_expert_used_count(3)
+    writer.add_expert_feed_forward_length(16)
+    writer.add_expert_shared_feed_forward_length(24)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_group_count(4)
+    writer.add_expert_group_used_count(2)
+    writer.add_expert_weights_norm(True)
+    writer.add_expert_weights_scale(1.5)
+    writer.add_moe_latent_size(24)
+
+
 class Case(NamedTuple):
     """A family's file: its architecture, fields of the model, and what the converter writes."""
 
@@ -103,9 +180,23 @@ class Case(NamedTuple):
     convert: Convert
 
 
+_NEMOTRON = ["linear_attention", "moe", "full_attention", "moe", "moe", "linear_attention"]
 CASES = {
     "qwen3_5_text": Case("qwen35", NO_INTERVAL, delta, qwen35),
     "qwen3_5_moe_text": Case("qwen35moe", NO_INTERVAL, experts, qwen35),
+    "falcon_h1": Case("falcon-h1", {"head_dim": 8}, space, falcon),
+    "falcon_h1, norms": Case(
+        "falcon-h1", {"head_dim": 8, "mamba_rms_norm": True, "mamba_norm_before_gate": False}, space, falcon
+    ),
+    "nemotron_h": Case(
+        "nemotron_h_moe", {"layers_block_type": _NEMOTRON, "moe_latent_size": 24}, nemotron_experts, nemotron
+    ),
+    "nemotron_h, dense": Case(
+        "nemotron_h",
+        {"layers_block_type": [kind.replace("moe", "mlp") for kind in _NEMOTRON], "intermediate_size": 16},
+        nemotron_layers,
+        nemotron,
+    ),
     "lfm2": Case("lfm2", {"block_auto_adjust_ff_dim": False}, short, lfm2),
 }
 
@@ -117,7 +208,7 @@ def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
 def written(family: str, tmp_path: Path, kind: Quant = Quant.F32, **sizes: Any) -> tuple[Path, Path]:
     """A model's folder and its file."""
     case = CASES[family]
-    folder = tiny_model(family, tmp_path, **{**case.fields, **sizes})
+    folder = tiny_model(family.partition(",")[0], tmp_path, **{**case.fields, **sizes})
     path = write_gguf(
         folder,
         tmp_path / "t.gguf",
@@ -133,7 +224,7 @@ def written(family: str, tmp_path: Path, kind: Quant = Quant.F32, **sizes: Any) 
 def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
     folder, path = written(family, tmp_path)
     loaded = load(path, tmp_path)
-    assert loaded.config.family == family
+    assert loaded.config.family == family.partition(",")[0]
     got = PagedRun(loaded.model, 1, 48).step({0: TOKENS})[0]
     with torch.no_grad():
         expected = reference_model(folder)(torch.tensor([TOKENS])).logits[0]

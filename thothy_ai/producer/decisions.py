@@ -275,14 +275,18 @@ class CurrentVersion:
 
 
 def meaning_checked(verification: Mapping[str, Any] | None) -> str:
-    """Whether a model has held a version against its source, which one, and how often its doubts are right."""
+    """Whether a model has held a version against its source, and which one."""
     if verification is None:
         return "Meaning not checked: no model has held this text against its source."
-    measured_at = verification.get("measured_at")
-    measured = (
-        f"doubts right in {verification['weight']:.0%}, measured {measured_at[:10]}" if measured_at else "not measured"
-    )
-    return f"Meaning checked by {verification.get('name') or 'a model'} ({measured})."
+    return f"Meaning checked by {verifier_named(verification)}."
+
+
+def verifier_named(verification: Mapping[str, Any]) -> str:
+    """The model that made a verification, and how often its doubts are right."""
+    measured = "not measured"
+    if at := verification.get("measured_at"):
+        measured = f"doubts right in {verification['weight']:.0%}, measured {at[:10]}"
+    return f"{verification.get('name') or 'a model'} ({measured})"
 
 
 def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:

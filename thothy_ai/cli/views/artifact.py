@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from thothy_ai.producer.decisions import meaning_checked
+from thothy_ai.producer.decisions import verifier_named
 
 
 def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
@@ -25,9 +25,7 @@ def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:
         return
     counts = Counter(claim["label"] for claim in claims)
     found = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
-    yield f"Verification: {found}"
-    if verification and verification.get("name"):
-        yield f"  {meaning_checked(verification)}"
+    yield f"Verification by {verifier_named(verification or {})}: {found}"
     for claim in claims:
         if claim["label"] != SUPPORTED:
             cited = f" (the source: {claim['evidence']})" if claim["evidence"] else ""

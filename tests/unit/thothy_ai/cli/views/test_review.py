@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from rich.cells import cell_len
 
+from thothy_ai.cli.views.artifact import verification_lines
 from thothy_ai.cli.views.review import excerpt, marked, version_lines, word_changes
 from thothy_ai.cli.views.tables import runs_right_to_left
 from thothy_ai.db.states import JobState, ReviewState
@@ -154,3 +155,9 @@ def test_text_that_runs_from_right_to_left_stands_alone() -> None:
     mixed = [line for line in lines if runs_right_to_left(line) and re.search("[A-Za-z]", line)]
     assert mixed == []
     assert "    source:" in lines
+
+
+def test_the_record_of_a_verification_names_the_model_also_of_claims_that_were_not_read() -> None:
+    claims = [{"claim": "It rained.", "label": "unread", "evidence": ""}]
+    lines = list(verification_lines({**VERIFIED, "claims": claims}))
+    assert lines[0] == "Verification by xnli (doubts right in 90%, measured 2026-11-27): 1 unread"

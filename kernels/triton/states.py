@@ -22,8 +22,9 @@ _CHUNK = 64  # tokens
 _EPS = tl.constexpr(1e-6)  # beside the squared length of a query or a key
 _CHANNELS = 256  # of a program that convolves
 _TOKENS = 16  # of a program that convolves a longer member
-_DECODE_VALUES = 32  # of a head's, in a program: 16 KiB of state
-_SCAN_VALUES = 32
+_DECODE_VALUES = 16  # of a head's, in a program of one warp, which sums without waiting for others
+_SCAN_VALUES = 32  # in a program that scans
+_WIDE_SCAN_VALUES, _BUSY = 64, 128  # in one of so many programs, which keep a device busy
 _NORMED = 1024  # numbers of a program
 _DOT = 16  # the least size of a matrix that is multiplied
 
@@ -80,9 +81,9 @@ def gated_delta(
     width = power_of_two(keys, _DOT)
     if batch.num_decode:
         block = min(power_of_two(values), _DECODE_VALUES)
-        _delta_kernel[(batch.num_decode, heads, triton.cdiv(values, block))](
+        _delta_kernel[(triton.cdiv(values, block), heads, batch.num_decode)](
             out, *given, memory, batch.rows, batch.context_lens, batch.num_decode, *strides, *sizes, block, width,
-            num_warps=4,
+            num_warps=1,
         )  # fmt: skip
     if longer := batch.query_lens[batch.num_decode :]:
         rows, ends, starts = _longer(batch)
@@ -90,9 +91,10 @@ def gated_delta(
         exact = mixed.dtype == torch.float32
         grid = (len(longer), triton.cdiv(max(longer), _CHUNK), heads)
         _systems_kernel[grid](
-            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=8
+            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=4
         )
-        block = min(power_of_two(values, _DOT), _SCAN_VALUES)
+        wide = len(longer) * heads * triton.cdiv(values, _WIDE_SCAN_VALUES) >= _BUSY
+        block = min(power_of_two(values, _DOT), _WIDE_SCAN_VALUES if wide else _SCAN_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
             out, *given, solved, scores, memory, rows, ends, starts, *strides, *sizes, block, width, _CHUNK, exact,
             num_warps=4, num_stages=1 if exact else 2,
@@ -119,8 +121,8 @@ def state_space(
     width = power_of_two(keys, _DOT)
     if batch.num_decode:
         block = min(power_of_two(values), _DECODE_VALUES)
-        _space_kernel[(batch.num_decode, heads, triton.cdiv(values, block))](
-            out, *given, batch.rows, batch.context_lens, batch.num_decode, *sizes, block, width, num_warps=4
+        _space_kernel[(triton.cdiv(values, block), heads, batch.num_decode)](
+            out, *given, batch.rows, batch.context_lens, batch.num_decode, *sizes, block, width, num_warps=1
         )
     if longer := batch.query_lens[batch.num_decode :]:
         block, exact = min(power_of_two(values, _DOT), _SCAN_VALUES), mixed.dtype == torch.float32
@@ -305,6 +307,30 @@ def _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_tok
     return tl.where(there, decay, 0.0), tl.where(there, tl.sigmoid(b), 0.0)
 
 
+@triton.jit
+def _delta_token(
+    state, out, mixed, learned, forgotten, rate, offset, token, head, value_at, key_at, stored,
+    mixed_token, learned_token, forgotten_token,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """The state [BLOCK, WIDTH] after a token, by that before it; what the token reads is `stored` or not."""
+    has_value, has_key = value_at < VALUES, key_at < KEYS
+    source = mixed + token * mixed_token + head // (HEADS // KEY_HEADS) * KEYS + key_at
+    q = tl.load(source, mask=has_key, other=0.0).to(tl.float32)
+    k = tl.load(source + KEY_HEADS * KEYS, mask=has_key, other=0.0).to(tl.float32)
+    v_source = mixed + token * mixed_token + 2 * KEY_HEADS * KEYS + head * VALUES
+    v = tl.load(v_source + value_at, mask=has_value, other=0.0).to(tl.float32)
+    decay, learns = _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, True)
+    q *= tl.rsqrt(tl.sum(q * q, 0) + _EPS) * (KEYS**-0.5)
+    k *= tl.rsqrt(tl.sum(k * k, 0) + _EPS)
+    state *= tl.exp(decay)
+    added = learns * (v - tl.sum(state * k[None, :], 1))
+    state += added[:, None] * k[None, :]
+    read = tl.sum(state * q[None, :], 1)
+    tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value & stored)
+    return state
+
+
 @triton.jit(
     do_not_specialize=["members"],
     do_not_specialize_on_alignment=["rows", "ends"],
@@ -315,33 +341,28 @@ def _delta_kernel(
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    member, head = tl.program_id(0), tl.program_id(1)
-    value_at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    # Everything that a first token needs is on its way before anything is waited for: reading waits decide the speed.
+    member, head = tl.program_id(2), tl.program_id(1)
+    value_at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     key_at = tl.arange(0, WIDTH)
-    has_value, has_key = value_at < VALUES, key_at < KEYS
     row = tl.load(rows + member).to(tl.int64)
     fresh = tl.load(ends + member) == 1
     place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
-    inside = has_value[:, None] & has_key[None, :]
+    inside = (value_at < VALUES)[:, None] & (key_at < KEYS)[None, :]
+    kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    state = tl.where(fresh, 0.0, kept)
+    leads = _goes_on(rows, ends, member, members) == 0
+    state = _delta_token(
+        state, out, mixed, learned, forgotten, rate, offset, member.to(tl.int64), head, value_at, key_at, leads,
+        mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
+    )  # fmt: skip
     run = _run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
-    inside = inside & (run > 0)
-    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
-    for token in range(member.to(tl.int64), member.to(tl.int64) + run):
-        source = mixed + token * mixed_token + head // (HEADS // KEY_HEADS) * KEYS + key_at
-        q = tl.load(source, mask=has_key, other=0.0).to(tl.float32)
-        k = tl.load(source + KEY_HEADS * KEYS, mask=has_key, other=0.0).to(tl.float32)
-        v_source = mixed + token * mixed_token + 2 * KEY_HEADS * KEYS + head * VALUES
-        v = tl.load(v_source + value_at, mask=has_value, other=0.0).to(tl.float32)
-        q *= tl.rsqrt(tl.sum(q * q, 0) + _EPS) * (KEYS**-0.5)
-        k *= tl.rsqrt(tl.sum(k * k, 0) + _EPS)
-        decay, learns = _gates(
-            learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, token < members
-        )
-        state *= tl.exp(decay)
-        added = learns * (v - tl.sum(state * k[None, :], 1))
-        state += added[:, None] * k[None, :]
-        tl.store(out + (token * HEADS + head) * VALUES + value_at, tl.sum(state * q[None, :], 1), mask=has_value)
-    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
+    for token in range(member.to(tl.int64) + 1, member.to(tl.int64) + run):
+        state = _delta_token(
+            state, out, mixed, learned, forgotten, rate, offset, token, head, value_at, key_at, True,
+            mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
+        )  # fmt: skip
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
 
 
 @triton.jit
@@ -474,6 +495,25 @@ def _gate_rms_norm_kernel(out, x, gate, weight, gate_token, eps, SIZE: tl.conste
     tl.store(out + token * whole + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _space_token(
+    state, out, mixed, steps, rate, offset, skip, token, head, value_at, key_at, stored, mixed_token, steps_token,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """The state [BLOCK, WIDTH] after a token, by that before it; what the token reads is `stored` or not."""
+    has_value, has_key = value_at < VALUES, key_at < KEYS
+    source = mixed + token * mixed_token
+    k_source = source + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS + key_at
+    v = tl.load(source + head * VALUES + value_at, mask=has_value, other=0.0).to(tl.float32)
+    k = tl.load(k_source, mask=has_key, other=0.0).to(tl.float32)
+    q = tl.load(k_source + GROUPS * KEYS, mask=has_key, other=0.0).to(tl.float32)
+    step = _softplus(tl.load(steps + token * steps_token + head).to(tl.float32) + tl.load(offset + head))
+    state = state * tl.exp(tl.load(rate + head) * step) + (step * v)[:, None] * k[None, :]
+    read = tl.sum(state * q[None, :], 1) + tl.load(skip + head) * v
+    tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value & stored)
+    return state
+
+
 @triton.jit(
     do_not_specialize=["members"],
     do_not_specialize_on_alignment=["rows", "ends"],
@@ -483,28 +523,27 @@ def _space_kernel(
     GROUPS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    member, head = tl.program_id(0), tl.program_id(1)
-    value_at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    member, head = tl.program_id(2), tl.program_id(1)
+    value_at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     key_at = tl.arange(0, WIDTH)
-    has_value, has_key = value_at < VALUES, key_at < KEYS
     row = tl.load(rows + member).to(tl.int64)
     fresh = tl.load(ends + member) == 1
     place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
-    inside = has_value[:, None] & has_key[None, :]
+    inside = (value_at < VALUES)[:, None] & (key_at < KEYS)[None, :]
+    kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    state = tl.where(fresh, 0.0, kept)
+    leads = _goes_on(rows, ends, member, members) == 0
+    state = _space_token(
+        state, out, mixed, steps, rate, offset, skip, member.to(tl.int64), head, value_at, key_at, leads,
+        mixed_token, steps_token, GROUPS, HEADS, VALUES, KEYS,
+    )  # fmt: skip
     run = _run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
-    inside = inside & (run > 0)
-    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
-    for token in range(member.to(tl.int64), member.to(tl.int64) + run):
-        source = mixed + token * mixed_token
-        k_source = source + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS + key_at
-        v = tl.load(source + head * VALUES + value_at, mask=has_value, other=0.0).to(tl.float32)
-        k = tl.load(k_source, mask=has_key, other=0.0).to(tl.float32)
-        q = tl.load(k_source + GROUPS * KEYS, mask=has_key, other=0.0).to(tl.float32)
-        step = _softplus(tl.load(steps + token * steps_token + head).to(tl.float32) + tl.load(offset + head))
-        state = state * tl.exp(tl.load(rate + head) * step) + (step * v)[:, None] * k[None, :]
-        read = tl.sum(state * q[None, :], 1) + tl.load(skip + head) * v
-        tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value)
-    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
+    for token in range(member.to(tl.int64) + 1, member.to(tl.int64) + run):
+        state = _space_token(
+            state, out, mixed, steps, rate, offset, skip, token, head, value_at, key_at, True,
+            mixed_token, steps_token, GROUPS, HEADS, VALUES, KEYS,
+        )  # fmt: skip
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])

@@ -43,7 +43,7 @@ def test_the_gated_delta_rule_in_bfloat16(
     learned, forgotten = normal(tokens, 2 * heads, seed=1).bfloat16().to(GPU).split(heads, dim=1)
     gates = DeltaGates(-normal(heads, seed=2).abs().to(GPU), normal(heads, seed=3).to(GPU))
     memory = normal(max(members.rows) + 1, heads, values, keys, seed=4).to(state).to(GPU)
-    exact = memory.float()
+    exact = memory.float().clone()
     got = triton.gated_delta(mixed, learned, forgotten, gates, memory, batch)
     wanted = reference.gated_delta(mixed, learned, forgotten, gates, exact, batch)
     assert (got - wanted).norm() < 1e-2 * wanted.norm()

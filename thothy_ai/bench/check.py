@@ -5,12 +5,17 @@ torch references: no kernels of ours, no batch, no prefix cache, no chunks, no g
 engine chose must there have nearly the log-probability of the best one: rounding in another order costs hundredths of a
 nat. It is sensitive: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
 0.3 nats where one token of the prompt was another, by 3 where eight were.
+
+Random recurrent layers before random experts magnify rounding without bound: over 40 of them, the references in
+bfloat16 choose none of the tokens that they choose in float32 (so do `transformers`' own). Where the references that
+round what recurrences read otherwise differ from themselves by as much as is forbidden, nothing can be said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +28,7 @@ from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
+from thothy_ai.kernels.reference import states as reference
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.step import StepTokens
 
@@ -47,7 +53,10 @@ class WrongTokensError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was compared. Gaps are in nats: the best token's log-probability less the chosen one's."""
+    """What was compared. Gaps are in nats: the best token's log-probability less the chosen one's.
+
+    `noise`, where it is too wide to judge by: how far another rounding moves the gaps of the first job, on average.
+    """
 
     jobs: int
     tokens: int
@@ -55,6 +64,7 @@ class Checked:
     mean: float
     agreeing: float  # share of tokens that are the references' own choice
     tolerance: float
+    noise: float | None = None
 
 
 def check(
@@ -75,32 +85,36 @@ def check(
         limit, mean_limit = _FP8_WEIGHTS_TOLERANCE
     else:
         limit, mean_limit = _FP8_KV_TOLERANCE if options.kv_dtype == "fp8" else _TOLERANCE[model.dtype]
-    oracle = _Oracle(model, options)
+    oracle, shaken = _Oracle(model, options, ReferenceOperations()), _Oracle(model, options, _OtherRounding())
     sample = spread(drained.finished, min(MAX_JOBS, max(MIN_JOBS, len(drained.finished) // 4)))
     gaps = []
     for index, (request, output) in enumerate(sample):
         on_job(index, len(sample))
         gaps.append(oracle.gaps(request.prompt, output))
-    for (request, _), gap in zip(sample, gaps, strict=True):
-        if not float(gap.max()) <= limit:  # NaN included
-            raise WrongTokensError(
-                f"job {request.id}: token {int(gap.argmax())} of its output lies {float(gap.max()):.3f} nats below the "
-                f"best one by the references, and {limit} is what rounding explains; {int((gap > limit).sum())} of "
-                f"{len(gap)} tokens do"
-            )
     together = torch.cat(gaps)
-    if not float(together.mean()) <= mean_limit:
-        raise WrongTokensError(
-            f"the tokens of {len(sample)} jobs lie {float(together.mean()):.3f} nats below the best ones by the "
-            f"references on average, and {mean_limit:g} is what rounding explains"
-        )
-    return Checked(
+    checked = Checked(
         jobs=len(sample),
         tokens=len(together),
         worst=float(together.max()),
         mean=float(together.mean()),
         agreeing=float((together == 0).float().mean()),
         tolerance=limit,
+    )
+    if checked.worst <= limit and checked.mean <= mean_limit:  # false of NaN
+        return checked
+    noise = float((gaps[0] - shaken.gaps(sample[0][0].prompt, sample[0][1])).abs().mean())
+    if noise > mean_limit:
+        return replace(checked, noise=noise)
+    for (request, _), gap in zip(sample, gaps, strict=True):
+        if not float(gap.max()) <= limit:
+            raise WrongTokensError(
+                f"job {request.id}: token {int(gap.argmax())} of its output lies {float(gap.max()):.3f} nats below the "
+                f"best one by the references, and {limit} is what rounding explains; {int((gap > limit).sum())} of "
+                f"{len(gap)} tokens do"
+            )
+    raise WrongTokensError(
+        f"the tokens of {len(sample)} jobs lie {checked.mean:.3f} nats below the best ones by the references on "
+        f"average, and {mean_limit:g} is what rounding explains"
     )
 
 
@@ -113,11 +127,29 @@ def spread(
     return [finished[place] for place in places]
 
 
-class _Oracle:
-    """The model on the reference operations, one sequence at a time."""
+class _OtherRounding(ReferenceOperations):
+    """The references, with what recurrences read moved by up to a unit in the last place of the model's type."""
 
-    def __init__(self, model: Model, options: EngineOptions) -> None:
-        self._model = replace(model, operations=ReferenceOperations())
+    @staticmethod
+    def gated_delta(mixed: Tensor, *given: Any) -> Tensor:
+        return _moved(reference.gated_delta(mixed, *given), mixed.dtype)
+
+    @staticmethod
+    def state_space(mixed: Tensor, *given: Any) -> Tensor:
+        return _moved(reference.state_space(mixed, *given), mixed.dtype)
+
+
+def _moved(read: Tensor, dtype: torch.dtype) -> Tensor:
+    """In place: layers give the tensor that they want to be filled."""
+    signs = torch.arange(read.numel(), device=read.device).view_as(read) % 3 - 1
+    return read.mul_(1 + torch.finfo(dtype).eps * signs)
+
+
+class _Oracle:
+    """The model on reference operations, one sequence at a time."""
+
+    def __init__(self, model: Model, options: EngineOptions, operations: ReferenceOperations) -> None:
+        self._model = replace(model, operations=operations)
         self._kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, model.device)
 
     @torch.inference_mode()

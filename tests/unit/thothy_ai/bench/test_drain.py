@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.check import WrongTokensError, check, spread
 from thothy_ai.bench.drain import BenchCore, Drained, DrainFailedError, as_requests
-from thothy_ai.bench.figures import PeerResult, drain_figures, peer_figures
+from thothy_ai.bench.figures import PeerResult, check_figures, drain_figures, peer_figures
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.urgent import urgent_figures, urgent_requests
 from thothy_ai.bench.workload import TokenDraw, Workload, template_jobs, with_house_prompt
@@ -99,6 +101,23 @@ def test_a_single_wrong_token_does_not_pass(loaded: LoadedModel, drained: Draine
     altered = replace(drained, finished=((request, wrong), *drained.finished[1:]))
     with pytest.raises(WrongTokensError, match=rf"{request.id}: token {len(output) - 1} "):
         check(altered, loaded.model, OPTIONS)
+
+
+def test_no_one_judges_tokens_that_rounding_moves_as_far(tmp_path: Path) -> None:
+    options = replace(OPTIONS, model=tiny_model("qwen3_5_text", tmp_path))
+    hybrid = bench_model("tiny", options)
+    jobs = as_requests(JOBS, TokenDraw(131, "drain"), "drain")
+    drain = BenchCore(hybrid, options)
+    try:
+        wrong = replace(drained := drain.run(jobs), finished=[(each, (5, *out[1:])) for each, out in drained.finished])
+    finally:
+        drain.close()
+    with pytest.raises(WrongTokensError):
+        check(wrong, hybrid.model, options)
+    assert check(drained, hybrid.model, options).noise is None
+    unjudged = check(wrong, hybrid.model, options, tolerance=1e-9)
+    assert unjudged.noise > 1e-9
+    assert "not to be judged" in dict(check_figures(unjudged))["tokens checked against the references"]
 
 
 def test_tokens_from_another_context_do_not_pass(loaded: LoadedModel, drained: Drained) -> None:

@@ -228,9 +228,10 @@ class Gemma4:
 
 def _heads(config: Configuration, windows: Windows) -> Iterator[KVHeads]:
     """Keys and values of each layer; the same of all with a window, and of all without one."""
-    by_layer, alike = getattr(config, "per_layer_config", {}), dict[bool, KVHeads]()
+    by_layer = {int(index): own for index, own in getattr(config, "per_layer_config", {}).items()}
+    alike = dict[bool, KVHeads]()
     for index, window in enumerate(windows):
-        own = by_layer.get(str(index), {})
+        own = by_layer.get(index, {})
         if others := own.keys() - _BY_LAYER:
             raise UnsupportedModelError(f"layer {index} has {min(others)} of its own, which is not implemented")
         size, number = own.get("head_dim", config.head_dim), own.get("num_key_value_heads", config.num_key_value_heads)

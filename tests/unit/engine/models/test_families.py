@@ -160,6 +160,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma4 a stretch": ("gemma4_text", {"rope_parameters": GEMMA4_ROPE}),
     "gemma4 small": ("gemma4_text", GEMMA4_SMALL),
     "gemma4 small, more tokens than have logits": ("gemma4_text", GEMMA4_SMALL | {"vocab_size_per_layer_input": 140}),
+    "gemma4 more than nine layers": (  # whose numbers have two digits in its configuration
+        "gemma4_text", {"num_hidden_layers": 12, "layer_types": None, "sliding_window": 5},
+    ),
     "gemma4 experts": ("gemma4_text", GEMMA4_EXPERTS),
     "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
     "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),

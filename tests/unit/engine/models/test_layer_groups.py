@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.models.layer_groups import LayerGroups
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.kernels.paged import KVHeads
 
 CONTEXT, BLOCK = 32_768, 32
@@ -67,3 +71,19 @@ def test_no_two_layers_lie_in_one_place(layers: list[tuple[KVHeads | None, int]]
         taken |= numbers
     assert EngineConfig(BLOCK, 100, 1, 1, CONTEXT, windows=made.windows)
     assert {place.table for place in made.places if place} == set(range(len(made.windows)))
+
+
+def test_gemma_4_of_sixty_layers(tmp_path: Path) -> None:
+    """Layers that see everything keep half as much as the others: ten of them take the place of five."""
+    sizes = {
+        "model_type": "gemma4_text", "num_hidden_layers": 60, "num_attention_heads": 32, "num_key_value_heads": 16,
+        "num_global_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "attention_k_eq_v": True,
+        "sliding_window": 1024, "hidden_size": 5376, "intermediate_size": 21_504, "vocab_size": 262_144,
+        "max_position_embeddings": CONTEXT, "hidden_size_per_layer_input": 0, "eos_token_id": 1,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 10,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    found = model_config(tmp_path).layer_groups
+    assert found.windows == (None, *[1024] * 10)
+    assert {place.part for place in found.places if place and place.table == 0} == {0, 1}
+    assert len(found.rooms()) == 5

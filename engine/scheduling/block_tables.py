@@ -20,6 +20,7 @@ class BlockTables:
     def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
         self._config, self._pool = config, pool
         self.groups = len(config.windows)
+        self._none = [DUMMY_BLOCK] * (self.groups - 1)
         self._windowed: dict[int, list[int]] = defaultdict(list)  # groups by their window
         for group, window in enumerate(config.windows):
             if window is not None:
@@ -35,8 +36,9 @@ class BlockTables:
         firsts = self._first_blocks(depth)
         while place > min(firsts.values()):
             place -= 1
-            needed = (group for window, first in firsts.items() if place >= first for group in self._windowed[window])
-            if any(group and self._pool.find_beside(chains[place], group) is None for group in needed):
+            blocks = (found.blocks[place], *(self._pool.find_beside(chains[place]) or self._none))
+            needed = (self._windowed[window] for window, first in firsts.items() if place >= first)
+            if not all(blocks[group] for groups in needed for group in groups):
                 depth, firsts = place, self._first_blocks(place)
         return Prefix(found.blocks[:depth], chains[depth - 1] if depth else sequence.request.salt)
 
@@ -60,10 +62,10 @@ class BlockTables:
     def of(self, prefix: Prefix) -> list[list[int]]:
         """The blocks of a found prefix by group; the dummy where a group's is not there any more."""
         tables = [[*prefix.blocks]]
-        for group in range(1, self.groups):
-            found = (self._pool.find_beside(self._pool.chain_of(block), group) for block in prefix.blocks)
-            tables.append([DUMMY_BLOCK if block is None else block for block in found])
-        return tables
+        if self.groups == 1:
+            return tables
+        found = [self._pool.find_beside(self._pool.chain_of(block)) or self._none for block in prefix.blocks]
+        return tables + [[blocks[group] for blocks in found] for group in range(self.groups - 1)]
 
     def extend(self, sequence: Sequence, count: int) -> None:
         """Lengthen each of the sequence's tables by `count` blocks."""
@@ -83,8 +85,8 @@ class BlockTables:
             first, *others = (table[index] for table in sequence.tables)
             tokens = sequence.tokens[index * size : (index + 1) * size]
             sequence.chain = self._pool.register(first, sequence.chain, tokens)
-            for group, block in enumerate(others, 1):
-                self._pool.register_beside(block, sequence.chain, group)
+            if others:
+                self._pool.register_beside(others, sequence.chain)
             sequence.registered += 1
 
     def release_unread(self, sequence: Sequence) -> bool:

@@ -43,7 +43,7 @@ class _Key(NamedTuple):
 
 class _BesideKey(NamedTuple):
     chain: Chain
-    group: int
+    place: int  # among the other groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class BlockPool:
         self._used = 0  # with references
         self._keys: list[_Key | _BesideKey | None] = [None] * num_blocks
         self._chains: list[int] = [0] * num_blocks
-        self._index: dict[_Key | _BesideKey, int] = {}
+        self._index: dict[_Key, int] = {}
+        self._beside: dict[Chain, list[int]] = {}  # other groups' blocks by entry; the dummy for those not there
         self._entries = 0
         self._next_walk = 0.0
 
@@ -159,17 +160,22 @@ class BlockPool:
         self._keys[block], self._chains[block], self._index[key] = key, self._entries, block
         return self._entries
 
-    def find_beside(self, chain: Chain, group: int) -> int | None:
-        """The block of another group for the tokens of the block that the chain hangs on; None if it is not there."""
-        return self._index.get(_BesideKey(chain, group))
-
-    def register_beside(self, block: int, chain: Chain, group: int) -> None:
-        """Make a held full block of another group findable beside the one that the chain hangs on, unless there is an
-        equal one.
+    def find_beside(self, chain: Chain) -> Sequence[int]:
+        """The other groups' blocks for the tokens of the block that the chain hangs on, the dummy for one that is not
+        there; nothing if none is.
         """
-        key = _BesideKey(chain, group)
-        if self._share and key not in self._index:
-            self._keys[block], self._index[key] = key, block
+        return self._beside.get(chain, ())
+
+    def register_beside(self, blocks: Sequence[int], chain: Chain) -> None:
+        """Make held full blocks, one of each other group, findable beside the one that the chain hangs on, unless there
+        are equal ones.
+        """
+        if not self._share:
+            return
+        known = self._beside.setdefault(chain, [DUMMY_BLOCK] * len(blocks))
+        for place, block in enumerate(blocks):
+            if known[place] == DUMMY_BLOCK:
+                known[place], self._keys[block] = block, _BesideKey(chain, place)
 
     def forget(self, blocks: Iterable[int]) -> None:
         """Remove blocks, held or not, from the index; blocks registered below or beside them are then unreachable, and
@@ -207,16 +213,23 @@ class BlockPool:
         counts = PoolCounts(listed - cached, cached, used)
         if counts != self.counts or listed + used != self.total:
             raise RuntimeError(f"block pool counts do not agree: {counts} found, {self.counts} counted")
-        if len(self._index) != len(keys) - keys.count(None):
-            raise RuntimeError(f"{len(self._index)} blocks can be found, which is not the number registered")
+        found = len(self._index) + sum(len(blocks) - blocks.count(DUMMY_BLOCK) for blocks in self._beside.values())
+        if found != len(keys) - keys.count(None):
+            raise RuntimeError(f"{found} blocks can be found, which is not the number registered")
 
     def _hide(self, block: int) -> bool:
         """Remove a block from the index; returns whether it was there."""
         key = self._keys[block]
         if key is None:
             return False
-        del self._index[key]
         self._keys[block] = None
+        if isinstance(key, _Key):
+            del self._index[key]
+            return True
+        beside = self._beside[key.chain]
+        beside[key.place] = DUMMY_BLOCK
+        if not any(beside):
+            del self._beside[key.chain]
         return True
 
     def _unlink(self, block: int) -> None:

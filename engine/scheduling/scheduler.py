@@ -206,7 +206,7 @@ class Scheduler:
         count = max(0, self.pool.blocks_for(target) - sequence.num_blocks)
         first = count * self._tables.groups
         reserve = growth + self._expected_blocks(sequence, cached) - sequence.num_held if kept else first
-        if max(first, reserve) > self.pool.available + self._held_after(kept, sequence.held):
+        if max(first, reserve) > self.pool.available + self._held_after(kept, sequence):
             self._tables.release(sequence)
             return False
         while first > self.pool.available or not self._rows:
@@ -251,11 +251,11 @@ class Scheduler:
                 last = border
         return borders
 
-    def _held_after(self, kept: int, prefix: Iterable[int]) -> int:
-        """Blocks that only the running sequences after the first `kept` hold."""
+    def _held_after(self, kept: int, beginning: Sequence) -> int:
+        """Blocks that only the running sequences after the first `kept` hold, not the one that begins."""
         held = {block for sequence in self._running[kept:] for block in sequence.held}
         if held:
-            held.difference_update(prefix, *(sequence.held for sequence in self._running[:kept]))
+            held.difference_update(*(sequence.held for sequence in (beginning, *self._running[:kept])))
         return len(held)
 
     def _expected_growth(self, sequences: Iterable[Sequence]) -> int:

@@ -1,7 +1,8 @@
 """What a drain would take: the real scheduler over counts alone, and a model of the device that adds up each step.
 
-It compares defaults without a GPU: rows, token budget, blocks, groups, order of arrival. A few jobs run first, as in a
-measured drain, so that admission has learnt their lengths.
+It compares defaults without a GPU: rows, token budget, blocks, groups, order of arrival, and windows, of which the
+scheduler knows and the model of the device does not. A few jobs run first, as in a measured drain, so that admission
+has learnt their lengths.
 
     python -m benchmarks.simulate
 """
@@ -50,9 +51,18 @@ class Row:
         drawn = workload if self.draw is None else redraw(workload, self.draw)
         return with_house_prompt(drawn, self.house).ordered(self.order)
 
-    def config(self, *, rows: int = 1024, budget: int | None = None, block: int = 32, group: int = 8) -> EngineConfig:
-        tokens = self.kv_tokens or self.device.pool_tokens
-        return EngineConfig(block, tokens // block + 1, rows, budget or self.budget, 8192, group_rows=group)
+    def config(
+        self,
+        *,
+        rows: int = 1024,
+        budget: int | None = None,
+        block: int = 32,
+        group: int = 8,
+        windows: tuple[int | None, ...] = (None,),
+    ) -> EngineConfig:
+        """With `windows`, the pool's memory is the same, and layers are in as many groups of the same size."""
+        blocks = (self.kv_tokens or self.device.pool_tokens) // block * len(windows) + 1
+        return EngineConfig(block, blocks, rows, budget or self.budget, 8192, group_rows=group, windows=windows)
 
 
 ROWS = (
@@ -168,6 +178,8 @@ def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[Wor
         yield f"blocks of {block}", device, config(block=block), jobs
     for group in (1, 4, 16, 1024):
         yield f"groups of {group}", device, config(group=group), jobs
+    yield "half the layers see 128", device, config(windows=(None, 128)), jobs
+    yield "five of six layers see 1,024", device, config(windows=(None, *(1024,) * 5)), jobs
     yield "shuffled", device, config(), replace(row, order=Order.SHUFFLED).jobs()
     for draw in range(1, 6):
         yield f"draw {draw}", device, config(), replace(row, draw=draw).jobs()

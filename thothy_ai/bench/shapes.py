@@ -101,6 +101,38 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "vocab_size": 32_000,
     },
+    "gemma-3-27b": {  # five layers with a window to one that sees everything
+        **_ALL,
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 62,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "head_dim": 128,
+        "query_pre_attn_scalar": 168,
+        "sliding_window": 1024,
+        "vocab_size": 262_208,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-6,
+    },
+    "gpt-oss-20b": {  # a window in every other layer; its experts' weights are not packed here
+        **_ALL,
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 24,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "vocab_size": 201_088,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 150_000.0},
+    },
     "smollm2-135m": {
         **_LLAMA,
         "num_hidden_layers": 30,
@@ -132,7 +164,8 @@ def parameters(shape: str) -> int:
     config = SHAPES[shape]
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
-    head_norms = 2 * config["head_dim"] if config["model_type"].startswith("qwen3") else 0
+    family = config["model_type"]
+    head_norms = 2 * config["head_dim"] if family.startswith(("qwen3", "gemma3")) else 0
     layers, interval = config["num_hidden_layers"], config.get("full_attention_interval", 1)
     gates, recurrent = (heads * config["head_dim"] * hidden, _delta_net(config)) if interval > 1 else (0, 0)
     mixers = layers // interval * (attention + gates + head_norms) + (layers - layers // interval) * recurrent
@@ -143,8 +176,12 @@ def parameters(shape: str) -> int:
         inner = config.get("moe_intermediate_size") or config["intermediate_size"]
         shared = config.get("shared_expert_intermediate_size")
         feed_forward = (experts * (3 * inner + 1) + (3 * shared + 1 if shared else 0)) * hidden
+    if family == "gpt_oss":  # biases, and sinks
+        feed_forward += experts * (2 * inner + hidden + 1)
+        mixers += layers * ((heads + 2 * kv_heads) * config["head_dim"] + hidden + heads)
     tables = 1 if config["tie_word_embeddings"] else 2
-    return int(mixers + layers * (feed_forward + 2 * hidden) + tables * config["vocab_size"] * hidden + hidden)
+    norms = 4 if family.startswith("gemma3") else 2
+    return int(mixers + layers * (feed_forward + norms * hidden) + tables * config["vocab_size"] * hidden + hidden)
 
 
 def _delta_net(config: dict[str, Any]) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tests.support.tiny_models import FAMILIES, tiny_model
-from tests.support.windows import WINDOWED, WINDOWS, Released
+from tests.support.windows import WINDOWS, Released
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.api.step import Step, StepMasks
@@ -74,7 +74,7 @@ def check(oracle: Oracle, preempted: bool, chunked: bool, overlap: bool, prefix_
     assert stats.core.busy_seconds > 0
 
 
-@pytest.fixture(scope="module", params=sorted(WINDOWED))
+@pytest.fixture(scope="module", params=sorted(WINDOWS))
 def windowed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     torch.backends.cuda.matmul.allow_tf32 = False
     family, overrides = WINDOWS[request.param]

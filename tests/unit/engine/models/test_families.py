@@ -53,6 +53,30 @@ GRANITE_4_MICRO: dict[str, Any] = {
     "hidden_act": "silu", "bos_token_id": 100257, "eos_token_id": 100257, "pad_token_id": 100256,
 }  # fmt: skip  # without what it says of Mamba layers, of which it has none
 
+_GEMMA_4: dict[str, Any] = {
+    "model_type": "gemma4_text", "hidden_size": 5376, "intermediate_size": 21504, "num_hidden_layers": 60,
+    "num_attention_heads": 32, "num_key_value_heads": 16, "num_global_key_value_heads": 4, "head_dim": 256,
+    "global_head_dim": 512, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "vocab_size": 262144,
+    "sliding_window": 1024, "use_bidirectional_attention": "vision", "eos_token_id": [1, 106],
+}  # fmt: skip
+_GEMMA_4_A4B: dict[str, Any] = {
+    "hidden_size": 2816, "intermediate_size": 2112, "num_hidden_layers": 30, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "num_global_key_value_heads": 2, "enable_moe_block": True, "num_experts": 128,
+    "top_k_experts": 8, "moe_intermediate_size": 704,
+}  # fmt: skip
+_NEMOTRON_3_NANO: dict[str, Any] = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "vocab_size": 131072, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128,
+    "n_groups": 8, "n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712, "intermediate_size": 1856, "eos_token_id": 2,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+}  # fmt: skip
+SIZES: dict[str, tuple[dict[str, Any], float, int]] = {  # parameters, and bytes of KV of a token in 16 bits
+    "Gemma 4 31B": (_GEMMA_4, 30.7e9, 4 * (50 * 16 * 256 + 10 * 4 * 512)),
+    "Gemma 4 26B-A4B": (_GEMMA_4 | _GEMMA_4_A4B, 25.2e9, 4 * (25 * 8 * 256 + 5 * 2 * 512)),
+    "Nemotron 3 Nano": (_NEMOTRON_3_NANO, 31.6e9, 4 * 6 * 2 * 128),
+}
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{family} untied": (family, {"tie_word_embeddings": False}) for family in FAMILIES},
     **{f"{family} tied": (family, {"tie_word_embeddings": True}) for family in FAMILIES},
@@ -269,6 +293,15 @@ def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
     assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
     assert config.layer_groups.windows == (None,)
     assert num_parameters(config.within(64)) == 3_402_836_480
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_published_models(name: str, tmp_path: Path) -> None:
+    config, parameters, per_token = SIZES[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = model_config(tmp_path).within(64)
+    assert num_parameters(found) == pytest.approx(parameters, rel=2e-3)
+    assert KVCache.bytes_per_block(LayerGroups.single(found.kept), 1, torch.bfloat16) == per_token
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
         return None
     mine, theirs = _whole(text, language), _whole(evidence, language)
     fault = _turn(mine, theirs, [theirs]) if mine.content & theirs.content else ""
-    if not fault and (mine.denies or not _denies(theirs, mine.content, language)):
+    leaves_open = mine.denies or mine.says("negation", "open")
+    if not fault and (leaves_open or not _denies(theirs, mine.content, language)):
         return None
     detail, at = f"{fault or 'says what its evidence denies'}: {text[:120]!r}", source.find(evidence)
     place = (at, at + len(evidence)) if at >= 0 else None

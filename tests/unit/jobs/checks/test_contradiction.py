@@ -127,6 +127,8 @@ SPANISH = "«No subimos las tabletas; las hicimos más pequeñas», explica la f
         ("Die Stadt hat den Bau genehmigt.", "Der Neubau ist noch nicht genehmigt", GERMAN, "de", True),
         ("A warehouse still lacks the approval of the council.", NOT_YET[:95], NOT_YET, "en", False),
         ("The council is still discussing the warehouse.", NOT_YET[:95], NOT_YET, "en", False),
+        ("Approval of the new warehouse by the city council is pending.", NOT_YET[:95], NOT_YET, "en", False),
+        ("Die Stadt berät, ob der Neubau genehmigt wird.", "Der Neubau ist noch nicht genehmigt", GERMAN, "de", False),
         ("The number of accidents is stable.", "The number of accidents has not risen.", "", "en", False),
         ("La empresa hizo más pequeñas las tabletas.", SPANISH[:60], SPANISH, "es", False),
         ("Prices fell.", "Rents in the harbour rose by 4 percent.", NOT_YET, "en", False),

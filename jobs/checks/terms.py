@@ -19,7 +19,7 @@ def banned(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
     """Reject a text that contains a banned phrase, as it is or inflected."""
     for phrase in phrases:
         if found := _found(text, phrase, locale):
-            how = "" if phrase_in(found, phrase) else f" as {found!r}"
+            how = "" if phrase_in(found, phrase, short=False) else f" as {found!r}"
             return Rejection(RejectionReason.BANNED_PHRASE, f"contains {phrase!r}{how}")
     return None
 

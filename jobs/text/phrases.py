@@ -11,8 +11,9 @@ _BORDERED = re.compile(  # a letter or digit of a script that puts spaces betwee
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 _MIN_WORD, _MIN_SHORT = 5, 3  # letters of a word whose inflected forms, and whose plurals only, are looked for
-# Plurals and genitives of shorter words, and words that only look like one.
+# Plurals and genitives of shorter words, and of all words if the language is not known; and words that look like one.
 _PLURALS = {
+    "": "e?s",
     "en": "e?s|'s", "de": "e|en|es|s", "fr": "s|x", "es": "e?s", "pt": "e?s", "nl": "s|en", "sv": "en|et|ar|er|s",
     "da": "en|et|er|e|s", "nb": "en|et|er|e|s", "no": "en|et|er|e|s",
 }  # fmt: skip
@@ -79,7 +80,7 @@ def phrase_in(text: str, phrase: str, locale: str = "", *, short: bool = True) -
 
     Phrases are found as whole words, in any case and with invisible characters in between; in a script without spaces,
     such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; a `short` one, of
-    three or four letters, has its plurals only.
+    three or four letters, has its plurals only, and so has any without a locale.
     """
     wanted = _plain(phrase)
     if not wanted:
@@ -96,7 +97,8 @@ def phrase_in(text: str, phrase: str, locale: str = "", *, short: bool = True) -
         if match := re.search(f"(?:{preceding})({ending})$", last):
             kept = wanted[: len(wanted) - len(last) + match.start(1)]
             forms.append(f"{re.escape(kept)}(?:{others})")
-    if short and _MIN_SHORT <= len(last) < _MIN_WORD and language in _PLURALS and last.isalpha():
+    fits = len(last) >= _MIN_SHORT and last.isalpha() and (len(last) < _MIN_WORD or not language)
+    if short and fits and language in _PLURALS:
         others = "".join(rf"(?!{word}\b)" for word in sorted(_NO_PLURALS) if word.startswith(last) and word != last)
         kept = wanted[: len(wanted) - len(last)]
         forms.append(f"{re.escape(kept)}{others}{re.escape(last)}(?:{_PLURALS[language]})")

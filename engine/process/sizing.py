@@ -211,7 +211,8 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     logits = copies * sizes.max_rows * model.vocab_size * dtype.itemsize
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
-    rows = sizes.max_rows * sizes.max_context * 4
+    tables = len(sizes.windows) * -(-sizes.max_context // sizes.block_size)
+    rows = sizes.max_rows * (sizes.max_context + tables) * 4
     if device.type == "cuda":
         mixed, budget = 0, sizes.token_budget
         if sizes.graphs and budget <= MAX_TOKENS:  # queries, what attention makes of them, each size's residual stream

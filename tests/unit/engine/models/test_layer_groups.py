@@ -6,13 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tiny_models import tiny_model
+from tests.support.windows import HALVES
 from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.assemble import model_config
+from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import KVHeads
+from thothy_ai.kernels.reference.attention import gather_blocks
+from thothy_ai.kernels.reference.rope import write_kv
 
 CONTEXT, BLOCK = 32_768, 32
 
@@ -87,3 +94,27 @@ def test_gemma_4_of_sixty_layers(tmp_path: Path) -> None:
     assert found.windows == (None, *[1024] * 10)
     assert {place.part for place in found.places if place and place.table == 0} == {0, 1}
     assert len(found.rooms()) == 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, FP8])
+def test_layers_keep_apart_what_they_write(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Each group writes to its own block, all of whose tensors other groups use, too."""
+    config, cpu = model_config(tiny_model("gemma4_text", tmp_path, **HALVES)), torch.device("cpu")
+    groups = config.layer_groups
+    assert {place.part for place in groups.places if place} == {0, 1}
+    cache = KVCache.allocate(config, 5, 4, dtype, cpu, groups=groups)
+    numbers = torch.Generator().manual_seed(1)
+    written = []
+    for layer, heads in zip(cache.layers, config.kept, strict=True):
+        assert heads is not None
+        pair = torch.randn(2, 4, *heads, generator=numbers)
+        write_kv(*pair, layer, 4 * (1 + layer.table) + torch.arange(4))
+        written.append(pair)
+    for layer, pair in zip(cache.layers, written, strict=True):
+        found = gather_blocks(layer, torch.tensor([1 + layer.table]), torch.float32)
+        torch.testing.assert_close(torch.cat(found), pair, rtol=0.1 if dtype == FP8 else 0, atol=0)
+    parts = {
+        part.untyped_storage().data_ptr(): part for layer in cache.layers for part in layer[:4] if part is not None
+    }
+    held = sum(part.untyped_storage().nbytes() for part in parts.values())
+    assert held == 5 * KVCache.bytes_per_block(groups, 4, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_a_gpu_that_is_not_here(tmp_path: Path) -> None:
     assert "has 72.00 GB for them" in fields(check(tmp_path, "--device-memory", "80GB").stdout)["memory"]
     refused = fields(check(tmp_path, "--device-memory", "16GB", exit_code=1).stdout)["refused"]
     assert "needs 16.1 GB for weights in bfloat16, and cuda has 14.4 GB available" in refused
+
+
+def test_windows_give_memory_back(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["gpt-oss-20b"] | {"eos_token_id": 2}))
+    (tmp_path / MARKER).touch()
+    make_tokenizer().save_pretrained(tmp_path)
+    found = fields(check(tmp_path, "--device-memory", "80GB").stdout)
+    left = int(found["KV cache"].split()[0].replace(",", ""))
+    more = re.fullmatch(
+        r"give memory back: room for ([\d,]+) in sequences of 2,000, [\d,]+ in .* 4,000", found["windows"]
+    )
+    assert more is not None
+    assert 1.8 < int(more[1].replace(",", "")) / left < 1.9
 
 
 @pytest.mark.parametrize(

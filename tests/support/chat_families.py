@@ -186,6 +186,7 @@ def family(name: str) -> PreTrainedTokenizerFast:
     backend = Tokenizer.from_str(_definition())
     if name in ("qwen 3", "opened", "pairs"):
         plain = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+        plain += ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>") if name == "pairs" else ()
         backend.add_tokens([AddedToken(mark, normalized=False) for mark in plain])
     made = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     made.chat_template = FAMILIES[name]

@@ -18,9 +18,24 @@ MAX_CALLS = 32  # of one answer: a small model would go on and on
 
 
 @dataclass(frozen=True, slots=True)
+class PairSegment:
+    """An argument of a call that is written as a pair: what stands before and after its value, which has the schema of
+    this number. Without one (-1), it is one of `texts`, or any under `text`, a grammar in Lark.
+    """
+
+    key: str
+    after: str
+    required: bool
+    schema: int = -1
+    texts: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Segments:
     """An answer in pieces, whose JSON texts are never cut off. `thought` is a grammar in Lark, all others are literal
-    expressions of a rule; those that do not exist are empty. There is a head for each schema, which may be empty, too.
+    expressions of a rule; those that do not exist are empty. There is a head for each schema, which may be empty, too;
+    or, if calls have `pairs` instead of one JSON text, for each tuple of these.
 
     `opened`: the answer begins within a thought.
     """
@@ -32,6 +47,8 @@ class Segments:
     heads: tuple[str, ...]
     tail: str
     link: str
+    pairs: tuple[tuple[PairSegment, ...], ...] = ()
+    between: str = ""
 
 
 @dataclass(frozen=True, slots=True)

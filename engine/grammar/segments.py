@@ -4,6 +4,8 @@
                                  ▲                  └───────▶ link ─┐
                                  └──────────────────────────────────┘
 
+Arguments are one JSON text, or pairs, each of which has a key, a value, and what stands after a value.
+
 The pieces are texts under rules (`ruled.py`), and JSON texts under schemas (`json_schema.py`). Where a piece may end
 and another may begin, both go on until a token tells them apart. Thoughts are ended while what must follow still fits.
 """
@@ -13,12 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api.core import MAX_CALLS, AnswerRules, Segments
+from thothy_ai.engine.api.core import MAX_CALLS, AnswerRules, PairSegment, Segments
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar.closing import NEVER
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
@@ -28,6 +31,7 @@ from thothy_ai.engine.grammar.tokens import allow_only
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 _GAP = 8  # tokens: more than the white space after thoughts
+_CHARACTER = 4  # bytes, and so tokens, of one character at most
 _KEPT = 4  # a part of the spare budget, one in so many, is kept for what follows thoughts
 
 
@@ -36,8 +40,26 @@ class _Stage(Enum):
     BEGIN = auto()
     HEAD = auto()
     JSON = auto()
+    KEY = auto()
+    VALUE = auto()
+    AFTER = auto()
     TAIL = auto()
     LINK = auto()
+
+
+class _Pair(NamedTuple):
+    """An argument: its key in the first place and behind others, and its value, of which `least` has what is after it.
+    `rest`: tokens that a call has at least after it. `values`: those that are listed, with what is after them.
+    """
+
+    keys: tuple[list[int], list[int]]
+    after: list[int]
+    required: bool
+    least: int
+    rest: int
+    lexers: Lexers | None = None
+    values: Sequence[list[int]] = ()
+    text: CompiledRules | None = None
 
 
 class CompiledSegments:
@@ -66,11 +88,43 @@ class CompiledSegments:
                 self.lexers.append(lexers_of(schema))
             except GrammarError as error:
                 raise GrammarError(f"{place}: {error}" if place else str(error), place) from error
+        self.pairs = [self._compiled(tokens, pairs, segments.between, vocabulary) for pairs in segments.pairs]
         # Tokens that a call has at least, from its head to its tail.
-        pairs = zip(self.heads, self.lexers, strict=True)
-        self.calls = [len(head) + shortest_of(lexers) + len(self.tail) for head, lexers in pairs]
+        of_pairs = [self.rest_of(number, 0) for number in range(len(self.pairs))]
+        least = of_pairs or [shortest_of(lexers) + len(self.tail) for lexers in self.lexers]
+        self.calls = [len(head) + after for head, after in zip(self.heads, least, strict=True)]
         self.least = len(self.begin) + min(self.calls)  # without thoughts
         self.shortest = self.least + (len(self.end_of_thought) if self.opened else 0)
+
+    def rest_of(self, number: int, at: int) -> int:
+        """Tokens that this call has at least from its pair at this place on."""
+        if at == len(self.pairs[number]):
+            return len(self.tail)
+        pair = self.pairs[number][at]
+        return pair.rest + (len(pair.keys[1]) + pair.least if pair.required else 0)
+
+    def _compiled(
+        self,
+        tokens: Callable[[str], list[int]],
+        pairs: Sequence[PairSegment],
+        between: str,
+        vocabulary: Vocabulary,
+    ) -> list[_Pair]:
+        found: list[_Pair] = []
+        rest = len(self.tail)
+        for pair in reversed(pairs):
+            key, after = tokens(pair.key), tokens(pair.after)
+            lexers = self.lexers[pair.schema] if pair.schema >= 0 else None
+            values = [[*tokens(text), *after] for text in pair.texts]
+            text = CompiledRules(AnswerRules(pair.text, (), ()), vocabulary) if pair.text else None
+            shortest = 0 if lexers is None else shortest_of(lexers)
+            least = min(map(len, values), default=shortest + len(after))
+            found.insert(
+                0,
+                _Pair((key, tokens(f"{between} {pair.key}")), after, pair.required, least, rest, lexers, values, text),
+            )
+            rest += len(found[0].keys[1]) + least if pair.required else 0
+        return found
 
 
 def shortest_of(lexers: Lexers) -> int:
@@ -79,12 +133,19 @@ def shortest_of(lexers: Lexers) -> int:
 
 
 class _Segment:
-    """A piece that goes on: a literal, of which these tokens are left, or a text of a grammar. `number`: of a head."""
+    """A piece that goes on: a literal, of which these tokens are left, or a text of a grammar. `number`: of a head;
+    `at`: of a pair.
+    """
 
     def __init__(
-        self, kind: _Stage, left: Sequence[int] = (), grammar: RuledGrammar | JsonGrammar | None = None, number: int = 0
+        self,
+        kind: _Stage,
+        left: Sequence[int] = (),
+        grammar: RuledGrammar | JsonGrammar | None = None,
+        number: int = 0,
+        at: int = 0,
     ) -> None:
-        self.kind, self.grammar, self.number = kind, grammar, number
+        self.kind, self.grammar, self.number, self.at = kind, grammar, number, at
         self._left = deque(left)
 
     @property
@@ -174,7 +235,6 @@ class SegmentedGrammar:
 
     def _follow(self, piece: _Segment) -> None:
         """Begin what may come after a piece."""
-        compiled = self._compiled
         if piece.ended:
             self._going.remove(piece)
         match piece.kind:
@@ -183,15 +243,15 @@ class SegmentedGrammar:
             case _Stage.BEGIN | _Stage.LINK if piece.ended:
                 self._go_on_in_heads()
             case _Stage.HEAD if piece.ended:
-                self._go_on_in_json(piece.number)
+                self._go_on_in_arguments(piece.number)
+            case _Stage.KEY if piece.ended:
+                self._go_on_in_value(piece.number, piece.at)
+            case _Stage.VALUE if piece.may_end:
+                self._after_value(piece)
+            case _Stage.AFTER if piece.ended:
+                self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
             case _Stage.JSON if piece.ended:
-                self._may_end = not compiled.tail
-                self._calls += 1
-                if compiled.tail:
-                    self._going.append(_Segment(_Stage.TAIL, compiled.tail))
-                roomy = self._left >= len(compiled.link) + min(compiled.calls)
-                if compiled.link and roomy and self._calls < MAX_CALLS:
-                    self._going.append(_Segment(_Stage.LINK, compiled.link))
+                self._end_call()
             case _Stage.TAIL if piece.ended:
                 self._may_end = True
 
@@ -215,14 +275,63 @@ class SegmentedGrammar:
             if needed <= self._left and head:
                 self._going.append(_Segment(_Stage.HEAD, head, number=number))
             elif needed <= self._left:
-                self._go_on_in_json(number)
+                self._go_on_in_arguments(number)
 
-    def _go_on_in_json(self, number: int) -> None:
+    def _go_on_in_arguments(self, number: int) -> None:
+        if self._compiled.pairs:
+            self._go_on_in_pairs(number, 0, first=True)
+            return
         lexers = self._compiled.lexers[number]
         grammar = JsonGrammar(lexers, self._eos)
         if self._left != NEVER:
             grammar.limit(max(shortest_of(lexers), self._left - len(self._compiled.tail)))
         self._going.append(_Segment(_Stage.JSON, grammar=grammar))
+
+    def _end_call(self) -> None:
+        compiled = self._compiled
+        self._may_end = not compiled.tail
+        self._calls += 1
+        if compiled.tail:
+            self._going.append(_Segment(_Stage.TAIL, compiled.tail))
+        roomy = self._left >= len(compiled.link) + min(compiled.calls)
+        if compiled.link and roomy and self._calls < MAX_CALLS:
+            self._going.append(_Segment(_Stage.LINK, compiled.link))
+
+    def _go_on_in_pairs(self, number: int, start: int, *, first: bool) -> None:
+        """With all arguments that may come next and fit, or with the end of the call."""
+        for at, pair in enumerate(self._compiled.pairs[number][start:], start):
+            key = pair.keys[0 if first else 1]
+            if pair.required or len(key) + pair.least + pair.rest <= self._left:
+                self._going.append(_Segment(_Stage.KEY, key, number=number, at=at))
+            if pair.required:
+                return
+        self._end_call()
+
+    def _go_on_in_value(self, number: int, at: int) -> None:
+        pair = self._compiled.pairs[number][at]
+        for value in pair.values:
+            if len(value) + pair.rest <= self._left:
+                self._going.append(_Segment(_Stage.AFTER, value, number=number, at=at))
+        if pair.lexers is not None:
+            json = JsonGrammar(pair.lexers, self._eos)
+            if self._left != NEVER:
+                spare = self._left - pair.rest - len(pair.after)
+                json.limit(max(shortest_of(pair.lexers), spare))
+            self._going.append(_Segment(_Stage.VALUE, grammar=json, number=number, at=at))
+        elif pair.text is not None:
+            piece = _Segment(_Stage.VALUE, grammar=RuledGrammar(pair.text, self._eos), number=number, at=at)
+            self._going.append(piece)
+            self._after_value(piece)
+
+    def _after_value(self, piece: _Segment) -> None:
+        """What comes after a value that may end here. One without quotes ends once there is no room for more of it."""
+        pair = self._compiled.pairs[piece.number][piece.at]
+        if isinstance(piece.grammar, RuledGrammar) and self._left < len(pair.after) + pair.rest + _CHARACTER:
+            self._going = [each for each in self._going if each is not piece]
+        if pair.after:
+            self._going.append(_Segment(_Stage.AFTER, pair.after, number=piece.number, at=piece.at))
+        else:
+            self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
 
     def _end_thought_in_time(self) -> None:
         """Replace a thought that has begun by its end, once no more is left than is kept."""

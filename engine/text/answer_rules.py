@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
-from thothy_ai.engine.api.core import MAX_CALLS, Segments
+from thothy_ai.engine.api.core import MAX_CALLS, PairSegment, Segments
 from thothy_ai.engine.text.answer_form import AnswerForm, PairForm
 from thothy_ai.engine.text.parameters import CalledTool, Parameter
 
@@ -27,7 +28,7 @@ class RuleWriter:
         names = "|".join(map(re.escape, sorted(added, key=len, reverse=True))) or r"(?!)"
         self._pieces = re.compile(f"({names})")
 
-    def write(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool, bound: bool, must_call: bool) -> str:
+    def write(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool, bound: bool) -> str:
         """What may be said or called: the arguments of these tools have the schemas from `schema_0` on.
 
         What is said is `bound` by the schema after those. `opened`: the prompt begins a thought already.
@@ -46,7 +47,7 @@ class RuleWriter:
             said = f"({before})? {said} ({after})?"
         if not marked:
             called = "calls"
-        elif must_call or bound or channel:
+        elif bound or channel:
             called = f"{self._literal(begin)} calls"
         elif self._is_token(begin):
             called = f"SAID? {self._literal(begin)} calls"
@@ -54,10 +55,10 @@ class RuleWriter:
             until = _but_for(never_said, f"{_ANY} {_quoted(begin)}")
             lines += [f"UNTIL_CALL: {until}", "until_call[lazy]: UNTIL_CALL"]
             called = "until_call calls"
-        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {called}" + ("" if must_call else f" | {said}")]
+        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {said} | {called}"]
         return "\n".join([self._start(lines, opened=opened), *lines])
 
-    def segments(self, names: Sequence[str], *, opened: bool, parallel: bool) -> Segments:
+    def segments(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool) -> Segments:
         """The pieces of an answer of calls of these tools; without any, of a JSON text."""
         form, calls = self._form, self._form.calls
         thought, end = "", ""
@@ -66,14 +67,30 @@ class RuleWriter:
             start = self._start(lines, opened=True).replace("thought answer", "thought")
             begin, end = ("" if opened else f"{_GAP} {self._literal(form.thought[0])}"), self._literal(form.thought[1])
             thought = "\n".join([start.replace("thought", f"{begin} thought"), *lines])
-        if names:
-            before, heads = calls.begin, tuple(self._literal(calls.head(name)) for name in names)
-            after, link = calls.after_arguments + calls.end, calls.link if parallel else ""
-        else:
+        if not tools:
             channel = self._is_token(form.said[0])
-            before, heads, link = "", (self._literal(form.said[0]) if channel else "",), ""
-            after = form.said[1] if channel else ""
-        return Segments(thought, end, opened, self._literal(before), heads, self._literal(after), self._literal(link))
+            head, after = (self._literal(form.said[0]), form.said[1]) if channel else ("", "")
+            return Segments(thought, end, opened, "", (head,), self._literal(after), "")
+        literal, schemas = self._literal, count()
+        heads = tuple(literal(calls.head(tool.name)) for tool in tools)
+        tail, link = literal(calls.after_arguments + calls.end), literal(calls.link if parallel else "")
+        pairs = calls.pairs
+        if pairs is None:
+            return Segments(thought, end, opened, literal(calls.begin), heads, tail, link)
+        parts = tuple(tuple(self._pair(each, pairs, schemas) for each in tool.parameters or ()) for tool in tools)
+        return Segments(thought, end, opened, literal(calls.begin), heads, tail, link, parts, literal(pairs.between))
+
+    def _pair(self, parameter: Parameter, form: PairForm, schemas: Iterator[int]) -> PairSegment:
+        key, after = form.key(parameter.name), form.after_value
+        if parameter.schema is not None:
+            return PairSegment(self._literal(key), self._literal(after), parameter.required, next(schemas))
+        key, after = self._literal(key + form.quote), self._literal(form.after_text)
+        if parameter.texts:
+            return PairSegment(key, after, parameter.required, texts=tuple(map(self._literal, parameter.texts)))
+        text = f"(/{_text_of(parameter)}/)"
+        if not self._is_token(form.after_text):
+            text += f" & ~({_ANY} {_quoted(form.after_text.strip())} {_ANY})"
+        return PairSegment(key, after, parameter.required, text=f"start: TEXT\nTEXT: {text}")
 
     def _start(self, lines: list[str], *, opened: bool) -> str:
         thought = self._form.thought
@@ -118,10 +135,9 @@ class RuleWriter:
                 value = f"schema_{schemas} {self._literal(form.after_value)}"
                 schemas += 1
             else:
-                text = "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
                 lazy = "" if self._is_token(form.after_text) else "[lazy]"
                 value = f"{quote} text_{tool}_{at}" + (f" {after}" if not lazy else "")
-                lines.append(f"text_{tool}_{at}{lazy}: /{text}/" + (f" {after}" if lazy else ""))
+                lines.append(f"text_{tool}_{at}{lazy}: /{_text_of(parameter)}/" + (f" {after}" if lazy else ""))
             pair = f"pair_{tool}_{at}"
             lines.append(f"{pair}: {self._literal(form.key(parameter.name))} {value}")
             whole = f"({between} {pair})" + ("" if parameter.required else "?")
@@ -139,6 +155,11 @@ class RuleWriter:
         """The text with its special tokens as tokens."""
         pieces = filter(None, self._pieces.split(text))
         return " ".join(f"<[{self._added[each]}]>" if each in self._added else _quoted(each) for each in pieces)
+
+
+def _text_of(parameter: Parameter) -> str:
+    """The expression of a value without quotes."""
+    return "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
 
 
 def _schemas(tool: CalledTool) -> int:

@@ -81,12 +81,10 @@ class Answers:
         rules = None
         if schemas or called:
             parallel = tools is not None and tools.parallel and not tools.only
-            if not called or (must_call and pairs is None):
-                names = [tool.name for tool in called]
-                segments, lark = self._rules.segments(names, opened=opened, parallel=parallel), ""
+            if must_call or not called:
+                segments, lark = self._rules.segments(called, opened=opened, parallel=parallel), ""
             else:
-                segments = None
-                lark = self._rules.write(called, opened=opened, parallel=parallel, bound=bound, must_call=must_call)
+                segments, lark = None, self._rules.write(called, opened=opened, parallel=parallel, bound=bound)
             rules = AnswerRules(lark, tuple(schemas), tuple(places), segments)
         return AnswerShape(self._marks, tuple(called), opened, rules)
 

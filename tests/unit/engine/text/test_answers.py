@@ -137,26 +137,34 @@ def text_of(name: str, calls: list[tuple[str, str]]) -> str:
     if (pairs := form(name).pairs) is None:
         return form(name).written(calls)
 
-    def value(given: object) -> str:
-        if isinstance(given, str) and pairs.bare:
-            return pairs.quote + given + pairs.quote
-        return json.dumps(given, ensure_ascii=False) if pairs.bare or not isinstance(given, bool) else str(given)
-
     def arguments(text: str) -> str:
         given = json.loads(text).items()
-        return pairs.between.join(pairs.key(key) + value(each) + pairs.after_value for key, each in given)
+        return pairs.between.join(pairs.key(key) + value(pairs, each) + pairs.after_value for key, each in given)
 
     own = form(name)
     text = own.link.join(own.head(tool) + arguments(given) for tool, given in calls)
     return own.begin + text + own.after_arguments + own.end
 
 
+def value(pairs: PairForm, given: object, separators: tuple[str, str] | None = None) -> str:
+    if isinstance(given, str) and pairs.bare:
+        return pairs.quote + given + pairs.quote
+    if isinstance(given, bool) and not pairs.bare:
+        return str(given)
+    return json.dumps(given, ensure_ascii=False, separators=separators)
+
+
 def pieces(name: str, calls: list[tuple[str, str]]) -> list[str]:
     """The text of calls, as it is made where they must be."""
-    if name in PAIRS:
-        return [text_of(name, calls)]
-    texts = [text for at, (tool, arguments) in enumerate(calls)
-             for text in (form(name).link if at else form(name).begin, form(name).head(tool), arguments)]  # fmt: skip
+    texts = []
+    for at, (tool, arguments) in enumerate(calls):
+        texts += [form(name).link if at else form(name).begin, form(name).head(tool)]
+        if (pairs := form(name).pairs) is None:
+            texts.append(arguments)
+            continue
+        for number, (key, given) in enumerate(json.loads(arguments).items()):
+            written = value(pairs, given, (",", ": "))
+            texts += [(pairs.between if number else "") + pairs.key(key), written, pairs.after_value]
     return [*texts, form(name).after_arguments + form(name).end]
 
 
@@ -219,7 +227,7 @@ def test_the_token_that_ends_a_text_ends_calls(name: str) -> None:
     assert found.finished
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in PAIRS])
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_be_called_is_not_cut_off(name: str, seed: int) -> None:
     """Whatever the model writes, and however little room there is."""
@@ -291,9 +299,7 @@ def test_calls_that_begin_as_json_does_go_with_a_schema(text: str, allowed: bool
     """As those of Llama, where the tokenizer has no token that comes before them."""
     said = {"type": "object", "properties": {"name": {"type": "string"}, "note": {"type": "string"}}}
     tools = (CalledTool("weather"), CalledTool("now"))
-    lark = RuleWriter(AnswerForm(LLAMA, native=True), {}).write(
-        tools, opened=False, parallel=True, bound=True, must_call=False
-    )
+    lark = RuleWriter(AnswerForm(LLAMA, native=True), {}).write(tools, opened=False, parallel=True, bound=True)
     schemas = [json.dumps(each) for each in (CITY, NOTHING, {**said, "additionalProperties": False})]
     rules = AnswerRules(lark, tuple(schemas), ("tools.0", "tools.1", ""))
     assert allows("llama 3", compiler("llama 3").compile(rules), text) is allowed
@@ -427,7 +433,9 @@ def test_each_argument_is_bound_by_its_schema(name: str, changes: dict[str, Any]
         request(None, tool_, choice=ToolChoice.REQUIRED),
         request(None, tool_, only="many"),
     ):
-        assert takes(name, asked, thought(name, "") + text) is allowed
+        may = asked.tools is not None and asked.tools.choice is ToolChoice.AUTO and not asked.tools.only
+        texts = [text] if may else pieces(name, calls)
+        assert takes(name, asked, thought(name, ""), *texts) is allowed
     if allowed:
         whole = answer(name, request(None, tool_)).marks.spelled(thought(name, "hm") + text)
         for at in range(len(whole) + 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def text_after(count: int) -> str:
 
 @pytest.fixture(params=[False, True], ids=["one after another", "overlap"])
 def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Frontend, EngineCore]]:
-    config = EngineConfig(**{name: getattr(CONFIG, name) for name in CONFIG.__slots__} | {"overlap": request.param})
+    config = replace(CONFIG, overlap=request.param)
     cores: list[EngineCore] = []
 
     def make_core(on_events: OnEvents) -> EngineCore:

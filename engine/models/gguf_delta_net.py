@@ -6,7 +6,7 @@ their heads share a key head, files have the first head of each key head, then t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,14 @@ def logarithms(rates: Tensor, _sizes: Sizes) -> Tensor:
 def taps(weight: Tensor, _sizes: Sizes) -> Tensor:
     """[channels, width] -> [channels, 1, width]."""
     return weight.flatten(1).unsqueeze(1) if weight.ndim > 1 else weight.view(-1, 1, 1)
+
+
+def by_key_head(parts: Sequence[Tensor], sizes: Sizes) -> Tensor:
+    """Queries, keys and values, and gates -> Qwen3-Next's projection, which has what belongs to a key head together."""
+    heads, keys = sizes(".ssm.group_count"), sizes(".ssm.group_count") * sizes(".ssm.state_size")
+    mixed, gates = parts
+    kinds = (mixed[:keys], mixed[keys : 2 * keys], mixed[2 * keys :], gates)
+    return torch.cat([kind.unflatten(0, (heads, -1)) for kind in kinds], dim=1).flatten(0, 1)
 
 
 def unchanged(tensor: Tensor, _sizes: Sizes) -> Tensor:

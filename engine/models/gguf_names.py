@@ -13,6 +13,14 @@ Change = Callable[[Tensor, Sizes], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """`parts`: of these sets of tensors, a file has one."""
+
+    join: Callable[[Sequence[Tensor], Sizes], Tensor]
+    parts: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GGUFNames:
     """How files of one `architecture` (llama.cpp's name of it, which may have `aliases`) differ from transformers'
     checkpoints.
@@ -22,6 +30,7 @@ class GGUFNames:
       `whole`: the same for names whose endings differ, too.
       `experts`: a stack of all experts' matrices -> the name of one expert's, with "{}" for its number.
       `stacks`: transformers' own stack -> the file's stacks whose rows alternate in it.
+      `joined`: a tensor of transformers -> what makes it of several of the file's, and these; there may be other ones.
       `interleaved`: rows of queries and keys are stored with their rotary pairs side by side.
       `one_plus`: norms are stored as 1 + w.
       `changed`: what makes transformers' tensor of a file's, by its name after "blk.N."; the rules above do not apply.
@@ -48,6 +57,7 @@ class GGUFNames:
     whole: Mapping[str, str] = field(default_factory=dict)
     experts: Mapping[str, str] = field(default_factory=dict)
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    joined: Mapping[str, Joined] = field(default_factory=dict)
     interleaved: bool = False
     one_plus: bool = False
     changed: Mapping[str, Change] = field(default_factory=dict)
@@ -66,6 +76,12 @@ class GGUFNames:
     optional_bias: bool = True
     partial_rotary: bool = False
     further_layers: str | None = None
+
+    @property
+    def all_of_layer(self) -> Mapping[str, str]:
+        """`layer`, and what tensors are joined to."""
+        every = ((part, whole) for whole, joined in self.joined.items() for parts in joined.parts for part in parts)
+        return {**self.layer, **dict(every)}
 
 
 GGUF_SOFTMAX, GGUF_SIGMOID, GGUF_SOFTMAX_OF_CHOSEN = 1, 2, 3  # values of ".expert_gating_func"

@@ -22,6 +22,13 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import FinalNorm
 from thothy_ai.kernels.paged import AttentionParams
 
+GGUF_GRANITE_SETTINGS = {
+    "embedding_multiplier": ".embedding_scale",
+    "residual_multiplier": ".residual_scale",
+    "attention_multiplier": ".attention.scale",
+    "logits_scaling": ".logit_scale",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Granite:
@@ -32,12 +39,7 @@ class Granite:
         "granite",
         GGUF_LLAMA_LAYER,
         interleaved=True,
-        settings={
-            "embedding_multiplier": ".embedding_scale",
-            "residual_multiplier": ".residual_scale",
-            "attention_multiplier": ".attention.scale",
-            "logits_scaling": ".logit_scale",
-        },
+        settings=GGUF_GRANITE_SETTINGS,
     )
 
     windows: Windows

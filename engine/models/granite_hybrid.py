@@ -5,16 +5,21 @@ Multipliers are as in Granite 3. Small models have attention in every layer, or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
 
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
 from thothy_ai.engine.models.family import layer_states
-from thothy_ai.engine.models.gguf_names import GGUFNames
-from thothy_ai.engine.models.granite import Granite
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE, GGUF_ROUTER, GGUFNames, Joined, Sizes
+from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
+from thothy_ai.engine.models.granite import GGUF_GRANITE_SETTINGS, Granite
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
@@ -26,12 +31,56 @@ from thothy_ai.kernels.experts import ExpertWeights, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
 
+def _gate_up(parts: Sequence[Tensor], _sizes: Sizes) -> Tensor:
+    """[…, N, K] each, one below the other."""
+    return torch.cat(list(parts), dim=-2)
+
+
 @dataclass(frozen=True, slots=True)
 class GraniteHybrid(Granite):
     """`shared` is the inner size of the shared MLP."""
 
     model_type: ClassVar[str] = "granitemoehybrid"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "granitehybrid",
+        {
+            GGUF_ROUTER: "block_sparse_moe.router.layer",
+            "ffn_down_exps": "block_sparse_moe.output_linear",
+            "ffn_down_shexp": "shared_mlp.output_linear",
+            "ffn_down": "shared_mlp.output_linear",  # of models without experts
+            **GGUF_NORMS_BEFORE,
+            **GGUF_ATTENTION,
+            **gguf_space("mamba"),
+        },
+        whole=gguf_space_gates("mamba"),
+        joined={
+            "block_sparse_moe.input_linear": Joined(_gate_up, (("ffn_gate_exps", "ffn_up_exps"),)),
+            "shared_mlp.input_linear": Joined(_gate_up, (("ffn_gate_shexp", "ffn_up_shexp"), ("ffn_gate", "ffn_up"))),
+        },
+        interleaved=True,
+        changed=GGUF_SPACE_CHANGES,
+        by_layer=lambda heads, _: {"layer_types": ["full_attention" if each else "linear_attention" for each in heads]},
+        settings={
+            **GGUF_GRANITE_SETTINGS,
+            "mamba_d_conv": ".ssm.conv_kernel",
+            "mamba_d_state": ".ssm.state_size",
+            "mamba_n_groups": ".ssm.group_count",
+            "mamba_n_heads": ".ssm.time_step_rank",
+            "mamba_d_head": ".ssm.inner_size",  # of all heads
+        },
+        defaults={
+            "num_local_experts": (".expert_count", 0),
+            "num_experts_per_tok": (".expert_used_count", 0),
+            "shared_intermediate_size": (".expert_shared_feed_forward_length", 0),
+            "rotates": (".rope.scaling.finetuned", False),
+        },
+        present={"mamba_conv_bias": "ssm_conv1d.bias"},
+        derived=lambda fields: {
+            "mamba_d_head": fields["mamba_d_head"] // fields["mamba_n_heads"],
+            "shared_intermediate_size": fields["shared_intermediate_size"] or fields["intermediate_size"],
+            "position_embedding_type": "rope" if fields["rotates"] else "nope",
+        },
+    )
 
     states: States
     space: SpaceSizes

@@ -19,7 +19,26 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, layer_states, require_activation, same_window
 from thothy_ai.engine.models.gemma2 import one_plus
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_delta_net import (
+    GGUF_DELTA_CHANGES,
+    GGUF_DELTA_DEFAULTS,
+    GGUF_DELTA_GATES,
+    GGUF_DELTA_NET,
+    GGUF_DELTA_SETTINGS,
+    GGUF_SHARED_EXPERT,
+    GGUF_SHARED_SETTINGS,
+    by_key_head,
+    delta_fields,
+)
+from thothy_ai.engine.models.gguf_names import (
+    GGUF_ATTENTION,
+    GGUF_EXPERTS,
+    GGUF_NORMS_AFTER_ATTENTION,
+    GGUF_QK_NORMS,
+    GGUF_SOFTMAX,
+    GGUFNames,
+    Joined,
+)
 from thothy_ai.engine.models.layers.attention import GatedSelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import DenseBlock, GatedExpert, SparseBlock, SparseLayer
@@ -72,7 +91,22 @@ class Qwen3Next:
     """
 
     model_type: ClassVar[str] = "qwen3_next"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "qwen3next",
+        {**GGUF_DELTA_NET, "ssm_ba": "linear_attn.in_proj_ba", **GGUF_ATTENTION, **GGUF_QK_NORMS, **GGUF_SHARED_EXPERT,
+         **GGUF_NORMS_AFTER_ATTENTION},
+        whole=GGUF_DELTA_GATES,
+        experts=GGUF_EXPERTS,
+        joined={"linear_attn.in_proj_qkvz": Joined(by_key_head, (("attn_qkv", "attn_gate"),))},
+        one_plus=True,
+        changed=GGUF_DELTA_CHANGES,
+        unpacked=("ffn_gate_inp_shexp",),
+        partial_rotary=True,
+        settings={**GGUF_DELTA_SETTINGS, **GGUF_SHARED_SETTINGS},
+        defaults=GGUF_DELTA_DEFAULTS,
+        implied={".expert_gating_func": GGUF_SOFTMAX},
+        derived=delta_fields,
+    )  # fmt: skip
 
     windows: Windows
     states: States

@@ -25,7 +25,7 @@ Extra = Callable[[gguf.GGUFWriter], None]
 Convert = Callable[[dict[str, Array], dict[str, Any]], dict[str, Array]]
 
 _EXPERT = re.compile(r"(.*\.experts)\.\d+\.(.*)")
-_INTERLEAVED = {"llama", "granite", "smollm3"}  # which the converter permutes for
+_INTERLEAVED = {"llama", "granite", "granitehybrid", "smollm3"}  # which the converter permutes for
 _ONE_PLUS = {"gemma2", "gemma3"}
 _MAX_LAYERS = 64
 
@@ -109,6 +109,8 @@ def finish(writer: gguf.GGUFWriter) -> None:
 
 def gguf_name(name: str, architecture: str) -> str:
     """The name that the `gguf` package's tables give a tensor of transformers."""
+    if name.startswith("blk."):  # it has its name already
+        return name
     if name == "lm_head.weight":
         return "output.weight"  # also where the converter leaves it out, since such models are tied
     found = _table(architecture).get_name(name, try_suffixes=(".weight", ".bias"))

@@ -138,7 +138,7 @@ def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
     names, rope, head_dim = names_of(file), fields["rope_parameters"], fields["head_dim"]
     if not file.get(".attention.causal", bool, True):
         raise UnsupportedModelError(f"{file.path}: bidirectional attention is not implemented")
-    if file.get(".expert_count", int) and not (names.experts or names.stacks):
+    if file.get(".expert_count", int) and not (names.experts or names.stacks or names.joined):
         raise UnsupportedModelError(f"{file.path}: {file.architecture}.expert_count is not implemented")
     implied: dict[str, float] = {  # what keys may say again
         ".embedding_length_out": fields["hidden_size"],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUFNames, Joined
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 
 _NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's
@@ -105,8 +106,8 @@ def transformers_names(file: GGUFFile, name: str) -> list[str]:
         return [prefix + names.whole[found[2]]]
     if end not in {"weight", "bias"}:
         raise _no_place(file, name)
-    if part in names.layer:
-        return [f"{prefix}{names.layer[part]}.{end}"]
+    if part in names.all_of_layer:
+        return [f"{prefix}{names.all_of_layer[part]}.{end}"]
     if (stack := stack_of(file, name)) is not None:
         return [prefix + stack + ("_bias" if end == "bias" else "")]
     if part in names.experts:
@@ -137,6 +138,17 @@ def places_of(file: GGUFFile, name: str) -> list[str]:
     if (stack := rest.removesuffix("_bias")) in names.stacks:
         end = "weight" if stack == rest else "bias"
         return [f"{prefix}{part}.{end}" for part in names.stacks[stack]]
-    parts = {theirs: ours for ours, theirs in {**names.layer, **names.experts}.items()}
     form = re.sub(r"\.experts\.\d+\.", ".experts.{}.", rest.rpartition(".")[0])
-    return [f"{prefix}{parts[form]}.{end}"]
+    if form in names.joined:
+        sets: Sequence[Sequence[str]] = names.joined[form].parts
+    else:
+        sets = [[ours] for ours, theirs in {**names.layer, **names.experts}.items() if theirs == form]
+    found = (parts for parts in sets if f"{prefix}{parts[0]}.{end}" in file.names)
+    return [f"{prefix}{part}.{end}" for part in next(found, sets[0])]
+
+
+def joined_of(file: GGUFFile, name: str) -> Joined | None:
+    """What makes a tensor of transformers of this one and others; None for one that stands alone."""
+    part = name.split(".")[-2]
+    every = names_of(file).joined.values()
+    return next((joined for joined in every if any(part in parts for parts in joined.parts)), None)

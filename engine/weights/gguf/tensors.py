@@ -19,6 +19,7 @@ from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 from thothy_ai.engine.weights.gguf.names import (
     has_all_experts,
+    joined_of,
     kv_heads,
     names_of,
     places_of,
@@ -40,7 +41,9 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
     for name, shape in expected.items():
         places = places_of(file, name)
         for place in places:
-            if stack_of(file, place) is None:
+            if joined_of(file, place) is not None:  # compared once it is whole
+                shapes[place] = file.shape(place) if place in file.names else ()
+            elif stack_of(file, place) is None:
                 shapes[place] = shape
             elif len(shape) == 3:  # the file's stacks are parts of transformers', transposed
                 experts, inputs, rows = shape
@@ -80,6 +83,10 @@ def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tens
         if stack_of(file, name) is not None:
             if name == places_of(file, renamed[0])[0]:
                 yield from stacked(file, renamed[0])
+        elif (joined := joined_of(file, name)) is not None:
+            places = places_of(file, renamed[0])
+            if name == places[0]:
+                yield renamed[0], joined.join([file.tensor(place) for place in places], file.positive)
         elif keeps and has_all_experts(file, name):
             yield from mxfp4_experts(file, name)
         elif packed and _is_packable(file, name):
@@ -104,6 +111,8 @@ def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
 
 def _is_packable(file: GGUFFile, name: str) -> bool:
     """Whether it is a matrix of a linear layer, in a type that can be kept."""
+    if joined_of(file, name) is not None:
+        return False
     kept = {*_KEPT, *names_of(file).unpacked}
     matrix = len(file.shape(name)) == 2 and name.split(".")[-2] not in kept
     return matrix and name.endswith(".weight") and file.kind(name) in BLOCK_FORMATS

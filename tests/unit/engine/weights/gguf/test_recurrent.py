@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,8 @@ def delta(writer: gguf.GGUFWriter) -> None:
     writer.add_ssm_time_step_rank(6)
     writer.add_ssm_inner_size(6 * 12)
     writer.add_full_attention_interval(2)
-    writer.add_rope_dimension_sections([2, 1, 1, 0])
+    if writer.arch != "qwen3next":
+        writer.add_rope_dimension_sections([2, 1, 1, 0])
 
 
 def experts(writer: gguf.GGUFWriter) -> None:
@@ -48,24 +50,30 @@ def tiled(rows: Array, config: dict[str, Any]) -> Array:
     return np.ascontiguousarray(grouped.swapaxes(0, 1).reshape(rows.shape))
 
 
-def qwen35(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+def grouped(rows: Array, _config: dict[str, Any]) -> Array:
+    return rows
+
+
+def qwen35(
+    tensors: dict[str, Array], config: dict[str, Any], order: Callable[[Array, dict[str, Any]], Array] = tiled
+) -> dict[str, Array]:
     """`_LinearAttentionVReorderBase` and `Qwen3NextModel` of the converter."""
     queries = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
     made: dict[str, Array] = {}
     for name, tensor in tensors.items():
         match name.rpartition("linear_attn.")[2]:
             case "in_proj_qkv.weight":
-                made[name] = np.concatenate((tensor[:queries], tiled(tensor[queries:], config)))
+                made[name] = np.concatenate((tensor[:queries], order(tensor[queries:], config)))
             case "conv1d.weight":
-                made[name] = np.concatenate((tensor[:queries], tiled(tensor[queries:], config))).squeeze()
+                made[name] = np.concatenate((tensor[:queries], order(tensor[queries:], config))).squeeze()
             case "in_proj_z.weight" | "in_proj_a.weight" | "in_proj_b.weight":
-                made[name] = tiled(tensor, config)
+                made[name] = order(tensor, config)
             case "out_proj.weight":
-                made[name] = np.ascontiguousarray(tiled(tensor.T, config).T)
+                made[name] = np.ascontiguousarray(order(tensor.T, config).T)
             case "A_log":
-                made[name] = tiled(-np.exp(tensor), config)
+                made[name] = order(-np.exp(tensor), config)
             case "dt_bias":
-                made[name.replace("dt_bias", "dt_proj.bias")] = tiled(tensor, config)
+                made[name.replace("dt_bias", "dt_proj.bias")] = order(tensor, config)
             case other:
                 one_plus = name.endswith("norm.weight") and other != "norm.weight"
                 made |= apart(name, tensor + 1 if one_plus else tensor)
@@ -171,6 +179,57 @@ def nemotron_experts(writer: gguf.GGUFWriter) -> None:
     writer.add_moe_latent_size(24)
 
 
+def qwen3_next(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """`Qwen3NextModel` of the converter: queries, keys and values of all heads in one tensor, gates in another."""
+    heads, keys = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] // heads * config["linear_value_head_dim"]
+    made: dict[str, Array] = {}
+    for name, tensor in qwen35(tensors, config, grouped).items():
+        if "in_proj_qkvz" in name:
+            parts = np.split(tensor.reshape(heads, -1, tensor.shape[1]), [keys, 2 * keys, 2 * keys + values], axis=1)
+            kinds = [each.reshape(-1, tensor.shape[1]) for each in parts]
+            made[name.replace("qkvz", "qkv")] = np.concatenate(kinds[:3])
+            made[name.replace("qkvz", "z")] = kinds[3]
+        else:
+            made[name] = tensor
+    return made
+
+
+def granite(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """`GraniteMoeModel` of the converter, under names of other families that its tables have, too."""
+    shared = "ffn_{}_shexp" if config["num_local_experts"] else "ffn_{}"
+    made: dict[str, Array] = {}
+    for name, tensor in mamba(tensors, config["mamba_n_groups"]).items():
+        layer = name.removeprefix("model.layers.").partition(".")[0]
+        for part, form in (("block_sparse_moe", "ffn_{}_exps"), ("shared_mlp", shared)):
+            if f"{part}.input_linear" in name:
+                for kind, half in zip(("gate", "up"), np.split(tensor, 2, axis=-2), strict=True):
+                    made[f"blk.{layer}.{form.format(kind)}.weight"] = np.ascontiguousarray(half)
+            elif f"{part}.output_linear" in name:
+                made[f"blk.{layer}.{form.format('down')}.weight"] = tensor
+        if "_linear" not in name:
+            made[name] = tensor
+    return made
+
+
+def granite_scales(writer: gguf.GGUFWriter) -> None:
+    writer.add_attention_scale(0.2)
+    writer.add_embedding_scale(6.0)
+    writer.add_residual_scale(0.4)
+    writer.add_logit_scale(3.0)
+    space(writer)
+    writer.add_ssm_inner_size(96)
+    writer.kv_data[0].pop(f"{writer.arch}.attention.head_count_kv")
+    writer.add_head_count_kv([0, 2, 0])
+
+
+def granite_experts(writer: gguf.GGUFWriter) -> None:
+    granite_scales(writer)
+    writer.add_expert_count(5)
+    writer.add_expert_used_count(2)
+    writer.add_expert_shared_feed_forward_length(40)
+
+
 class Case(NamedTuple):
     """A family's file: its architecture, fields of the model, and what the converter writes."""
 
@@ -184,6 +243,14 @@ _NEMOTRON = ["linear_attention", "moe", "full_attention", "moe", "moe", "linear_
 CASES = {
     "qwen3_5_text": Case("qwen35", NO_INTERVAL, delta, qwen35),
     "qwen3_5_moe_text": Case("qwen35moe", NO_INTERVAL, experts, qwen35),
+    "qwen3_next": Case("qwen3next", NO_INTERVAL | {"mlp_only_layers": []}, experts, qwen3_next),
+    "granitemoehybrid": Case("granitehybrid", {}, granite_experts, granite),
+    "granitemoehybrid, dense": Case(
+        "granitehybrid",
+        {"num_local_experts": 0, "num_experts_per_tok": 0, "intermediate_size": 40},
+        granite_scales,
+        granite,
+    ),
     "falcon_h1": Case("falcon-h1", {"head_dim": 8}, space, falcon),
     "falcon_h1, norms": Case(
         "falcon-h1", {"head_dim": 8, "mamba_rms_norm": True, "mamba_norm_before_gate": False}, space, falcon

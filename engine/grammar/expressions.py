@@ -104,7 +104,7 @@ class Either(Expression):
         self.rise = max([max(0, choice.cost - least - 1) + choice.rise for choice in choices])
 
 
-class Repeated(Expression):
+class Repeat(Expression):
     """The same from `least` to `most` times; None: any number of times."""
 
     __match_args__ = __slots__ = ("item", "least", "most")
@@ -125,7 +125,7 @@ ESCAPE = 5  # bytes by which the end of an escaped control character can be away
 ANY = chars_of(((0, 0xD7FF), (0xE000, LAST)))
 ANY.rise, ANY.longest = ESCAPE, ANY.cost + ESCAPE
 NO_NEWLINE = chars_of(((0, 9), (11, 0xD7FF), (0xE000, LAST)))
-AROUND = Repeated(Chars(ANY.ranges), 0, None)  # of a string in which a pattern is found
+AROUND = Repeat(Chars(ANY.ranges), 0, None)  # of a string in which a pattern is found
 
 
 def words_in(classes: Sequence[Chars], words: Sequence[str]) -> str:

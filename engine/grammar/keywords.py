@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.grammar.expressions import ANY, Repeated
+from thothy_ai.engine.grammar.expressions import ANY, Repeat
 from thothy_ai.engine.grammar.matching import Pattern, StringRule
 from thothy_ai.engine.grammar.numbers import Limits
 from thothy_ai.engine.grammar.patterns import searched
@@ -197,7 +197,7 @@ class Keywords:
         if max(longest, self.least_chars) > _MAX_LEAST_BYTES:
             raise GrammarError(f"a string must have {longest:,} bytes; at most {_MAX_LEAST_BYTES:,} may be demanded")
         if self.least_chars or self.most_chars is not None:
-            found.append(Pattern(Repeated(ANY, self.least_chars, self.most_chars)))
+            found.append(Pattern(Repeat(ANY, self.least_chars, self.most_chars)))
         return found
 
 

@@ -15,7 +15,7 @@ from thothy_ai.engine.grammar.expressions import (
     Chars,
     Either,
     Expression,
-    Repeated,
+    Repeat,
     Row,
     chars_of,
     escaped,
@@ -73,7 +73,7 @@ class Pattern:
     def __init__(self, expression: Expression) -> None:
         self._places: dict[tuple[int, int], Spot] = {}
         self._steps: dict[tuple[Spots, int], Spots] = {}
-        self._counted: dict[tuple[int, int, int | None], Repeated] = {}
+        self._counted: dict[tuple[int, int, int | None], Repeat] = {}
         self.end = Spot(None, None, 0)
         self.start = self._reached([self._before(expression, self.end)], _MAX_FIRST_PLACES)
         self.rise, self.longest = expression.rise, expression.longest
@@ -122,7 +122,7 @@ class Pattern:
                     place = rest
                 case Either(choices):
                     place = self._before(min(choices, key=lambda choice: choice.cost), rest)
-                case Repeated(item, least, _):
+                case Repeat(item, least, _):
                     if isinstance(item, Chars):
                         found += [item] * least
                     else:
@@ -165,13 +165,13 @@ class Pattern:
             for part in reversed(head.parts):
                 rest = self._before(part, rest)
             return [rest]
-        assert isinstance(head, Repeated)
+        assert isinstance(head, Repeat)
         item, least, most = head.item, head.least, head.most
         found = [] if least and item.cost else [rest]
         if most is None or most > 0:
             key = id(item), max(0, least - 1), None if most is None else most - 1
             if key not in self._counted:  # one object for each: spots are compared by identity
-                self._counted[key] = Repeated(item, *key[1:])
+                self._counted[key] = Repeat(item, *key[1:])
             found.append(self._before(item, self._before(self._counted[key], rest)))
         return found
 

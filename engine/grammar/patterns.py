@@ -17,7 +17,7 @@ from thothy_ai.engine.grammar.expressions import (
     Either,
     Expression,
     Ranges,
-    Repeated,
+    Repeat,
     Row,
     chars_of,
 )
@@ -113,7 +113,7 @@ class _Reader:
                 kind, low, comma, high = quantifier.groups()
                 least = int(low) if low else int(kind == "+")
                 most = 1 if kind == "?" else None if kind else least if not comma else int(high) if high else None
-                item = Repeated(item, least, most)
+                item = Repeat(item, least, most)
             parts.append(item)
         return parts[0] if len(parts) == 1 else Row(tuple(parts))
 

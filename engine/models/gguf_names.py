@@ -14,7 +14,7 @@ Change = Callable[[Tensor, Sizes], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`parts`: of these sets of tensors, a file has one."""
+    """A tensor made of several. `parts`: a file has one of these sets of them."""
 
     join: Callable[[Sequence[Tensor], Sizes], Tensor]
     parts: tuple[tuple[str, ...], ...]
@@ -30,7 +30,7 @@ class GGUFNames:
       `whole`: the same for names whose endings differ, too.
       `experts`: a stack of all experts' matrices -> the name of one expert's, with "{}" for its number.
       `stacks`: transformers' own stack -> the file's stacks whose rows alternate in it.
-      `joined`: a tensor of transformers -> what makes it of several of the file's, and these; there may be other ones.
+      `joined`: a tensor of transformers -> those of the file's that it is put together of, and how.
       `interleaved`: rows of queries and keys are stored with their rotary pairs side by side.
       `one_plus`: norms are stored as 1 + w.
       `changed`: what makes transformers' tensor of a file's, by its name after "blk.N."; the rules above do not apply.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.family import require_activation, require_full_rotary, same_window
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.llama import Llama
+
+
+def _rope_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file has beside its rotary embedding: how much queries grow, and how attention is sharpened."""
+    rope, sharpened = {"llama_4_scaling_beta": fields["temperature_scale"]}, fields["yarn_log_multiplier"]
+    if sharpened:
+        rope |= {"mscale": sharpened, "mscale_all_dim": sharpened}
+    return {"rope_parameters": fields["rope_parameters"] | rope}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,15 @@ class Ministral3(Llama):
     """Queries are multiplied by 1 + `beta` * log(1 + position // `original_context`)."""
 
     model_type: ClassVar[str] = "ministral3"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "mistral3",
+        GGUF_LLAMA_LAYER,
+        interleaved=True,
+        optional_bias=False,
+        settings={"temperature_scale": ".attention.temperature_scale"},
+        defaults={"yarn_log_multiplier": (".rope.scaling.yarn_log_multiplier", 0.0)},
+        derived=_rope_fields,
+    )
 
     beta: float = 0.0
     original_context: int = 1

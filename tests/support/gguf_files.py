@@ -25,7 +25,7 @@ Extra = Callable[[gguf.GGUFWriter], None]
 Convert = Callable[[dict[str, Array], dict[str, Any]], dict[str, Array]]
 
 _EXPERT = re.compile(r"(.*\.experts)\.\d+\.(.*)")
-_INTERLEAVED = {"llama", "granite", "granitehybrid", "smollm3"}  # which the converter permutes for
+_INTERLEAVED = {"llama", "granite", "granitehybrid", "smollm3", "mistral3"}  # which the converter permutes for
 _ONE_PLUS = {"gemma2", "gemma3"}
 _MAX_LAYERS = 64
 

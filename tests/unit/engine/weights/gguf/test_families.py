@@ -63,6 +63,14 @@ def cohere2(writer: gguf.GGUFWriter) -> None:
     writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
 
 
+def ministral3(writer: gguf.GGUFWriter) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(16.0)
+    writer.add_rope_scaling_orig_ctx_len(16)
+    writer.add_rope_scaling_yarn_log_mul(1.0)
+    writer.add_attn_temperature_scale(0.4)
+
+
 FOUR = {"num_hidden_layers": 4}  # of which the last is the odd one
 LINEAR3 = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0}
 LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
@@ -83,6 +91,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any], Metadata]] = {
     "gemma3": ("gemma3_text", "gemma3", GEMMA3, gemma3),
     "command-r": ("cohere", "command-r", {"use_qk_norm": False}, lambda writer: writer.add_logit_scale(0.7)),
     "command-r plus": ("cohere", "command-r", {"use_qk_norm": True}, lambda writer: writer.add_logit_scale(0.7)),
+    "mistral3": ("ministral3", "mistral3", {}, ministral3),
     "cohere2": ("cohere2", "cohere2", FOUR | {"layer_types": None}, cohere2),
 }
 

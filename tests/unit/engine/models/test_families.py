@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -293,6 +294,19 @@ def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
     assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
     assert config.layer_groups.windows == (None,)
     assert num_parameters(config.within(64)) == 3_402_836_480
+
+
+def test_keys_and_values_that_no_layer_reads_may_be_stored(tmp_path: Path) -> None:
+    """As in published files of the small Gemma 4."""
+    folder = tiny_model("gemma4_text", tmp_path, **GEMMA4_SMALL)
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {f"model.layers.4.self_attn.{name}.weight": torch.zeros(3, 3) for name in ("k_proj", "v_proj", "k_norm")}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    load_model(folder, device=CPU, dtype=torch.float32)
+    tensors["model.layers.1.self_attn.stray"] = torch.zeros(3)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelLoadError, match="stray"):
+        load_model(folder, device=CPU, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -12,7 +12,9 @@ _DIGITS = 16
 
 def fingerprint(model: Path) -> str:
     """16 hexadecimal digits of a model's folder or file: of the names, sizes and samples of what it is made of."""
-    files = sorted(each for each in model.iterdir() if each.suffix in _SUFFIXES) if model.is_dir() else [model]
+    files = [model]
+    if model.is_dir():  # where links may lead nowhere
+        files = sorted(each for each in model.iterdir() if each.suffix in _SUFFIXES and each.is_file())
     digest = sha256()
     for path in files:
         size = path.stat().st_size

@@ -14,6 +14,7 @@ def test_a_digest_tells_weights_of_one_size_and_name_apart(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "config.json").write_text('{"id2label": {"0": "entailment"}}', encoding="utf-8")
     (folder / "README.md").write_text("A model.", encoding="utf-8")
+    (folder / "index.json").symlink_to("nowhere")
     weights = folder / "model.safetensors"
     weights.write_bytes(b"w" * SIZE)
     first = fingerprint(folder)

@@ -93,35 +93,22 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
         return None
     mine, theirs = _whole(text, language), _whole(evidence, language)
     fault = _turn(mine, theirs, [theirs]) if mine.content & theirs.content else ""
-    leaves_open = mine.denies or mine.says("negation", "open")
-    if not fault and (leaves_open or not _denies(theirs, mine.content, language)):
+    negation, soft = (_pattern("negation", word, language) for word in ("strong", "soft"))
+    if negation and soft and not (fault or mine.denies or mine.says("negation", "open")):
+        for clause in filter(negation.search, _CLAUSE.split(theirs.text)):
+            before, after = (
+                [word for word in _longer(soft.sub(" ", negation.sub(" ", part)), language) if word not in _AUXILIARIES]
+                for part in negation.split(clause, 1)
+            )
+            beside, every = before[-1:] if language in _VERB_FIRST else after[:1], {*before, *after}
+            is_mine = beside and mine.content.issuperset(beside) and len(mine.content & every) >= len(every) / 2
+            if is_mine and _whole(clause, language).really_denies:
+                fault = "says what its evidence denies"
+    if not fault:
         return None
-    detail, at = f"{fault or 'says what its evidence denies'}: {text[:120]!r}", source.find(evidence)
+    at = source.find(evidence)
     place = (at, at + len(evidence)) if at >= 0 else None
-    return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, mine.span, place)
-
-
-def _denies(sentence: _Sentence, content: frozenset[str], language: str) -> bool:
-    """Whether a clause denies what has this content: the word beside its negation, and half of all its words."""
-    negation = _pattern("negation", "strong", language)
-    for clause in _CLAUSE.split(sentence.text):
-        denial = negation and negation.search(clause)
-        if not denial or not _whole(clause, language).really_denies:
-            continue
-        before, after = (list(_content(part, language)) for part in (clause[: denial.start()], clause[denial.end() :]))
-        beside, every = before[-1:] if language in _VERB_FIRST else after[:1], {*before, *after}
-        if beside and content.issuperset(beside) and len(content & every) >= len(every) / 2:
-            return True
-    return False
-
-
-def _content(text: str, language: str) -> Iterator[str]:
-    """The beginnings of the longer words of a text that are neither negations nor auxiliaries, and its figures."""
-    plain = text
-    for word in ("strong", "soft"):
-        if pattern := _pattern("negation", word, language):
-            plain = pattern.sub(" ", plain)
-    return (word for word in _longer(plain, language) if word not in _AUXILIARIES)
+    return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{fault}: {text[:120]!r}", mine.span, place)
 
 
 def _longer(text: str, language: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -160,7 +161,7 @@ def _language_by_words(sentence: str, locale: str) -> str | None:
     for code in sorted(others):
         if language_of(code).detector_name not in _FREQUENT - {expected}:
             continue
-        theirs, ours = (sum(is_known(word, each) for word in found) / len(found) if each else 1 for each in (code, own))
+        theirs, ours = _share_known(found, code), _share_known(found, own) if own else 1
         by_words = ours < _OWN or (code == "en" and telling + (detected == "en") > 1)
         is_sure = code == detected and _is_surely_foreign(without_names, locale, _SURE_BARE)
         if theirs >= _THEIRS and (is_sure or (len(found) >= _MIN_WORDS and by_words)):
@@ -193,13 +194,12 @@ def _is_surely_foreign(text: str, locale: str, sure: float = _SURE) -> bool:
 def _only_looks_english(text: str) -> bool:
     """Whether a text has English names and loans among words of which most are not English."""
     found = [word for word in _WORD.findall(text) if word.islower()]
-    return has_word_lists() and sum(is_known(word, "en") for word in found) <= len(found) / 2
+    return has_word_lists() and _share_known(found, "en") <= 1 / 2
 
 
-def _share_known(text: str, language: str | None) -> float:
-    """The share of the words in small letters that a dictionary has; 0 of too few, or without a dictionary."""
-    found = [word for word in _WORD.findall(text) if word.islower()] if language else []
-    return sum(is_known(word, language or "") for word in found) / len(found) if len(found) >= _MIN_WORDS else 0
+def _share_known(found: Sequence[str], language: str) -> float:
+    """The share of these words that a dictionary has."""
+    return sum(is_known(word, language) for word in found) / (len(found) or 1)
 
 
 def _has_other_script(text: str, locale: str) -> bool:
@@ -214,12 +214,13 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
         return True
     if top == "ENGLISH" and script_of(locale) == "Latn" and _only_looks_english(text):
         return True
+    small, own = [word for word in _WORD.findall(text) if word.islower()], listed(locale)
     if (
         sum(map(str.isalpha, text)) < _SHORT
         and script_of(locale) == "Latn"
         and (
             found[expected] > max(found[name] for name in _FREQUENT - {expected}) / 2
-            or (top not in _NOT_BY_MISTAKE and _share_known(text, listed(locale)) >= _THEIRS)
+            or (top not in _NOT_BY_MISTAKE and len(small) >= _MIN_WORDS and own and _share_known(small, own) >= _THEIRS)
         )
     ):
         return True

@@ -54,8 +54,11 @@ def misquoted(text: str, source: str, locale: str) -> Rejection | None:
     known, least = normalized(source), scaled(_MIN_WORDS, locale, shrink=False)
     for match in _QUOTATION.finditer(text):
         quotation = match[0][1:-1].strip()
-        if len(words(quotation, locale)) < least and not _is_speech(text, match, language):
-            continue
+        if len(words(quotation, locale)) < least:  # a term or a title, unless it is a sentence that somebody says
+            pattern, ends = _speaker(language), quotation[-1:] in ".,!?…" or text[match.end() : match.end() + 1] == ","
+            is_sentence = " " in quotation and quotation[0].isupper() and ends
+            if not (pattern and is_sentence and _said_by(text, *match.span(), pattern)):
+                continue
         for part in filter(None, map(normalized, _OMISSION.split(quotation))):
             if len(words(part, locale)) > 1 and part not in known and fuzz.partial_ratio(part, known) < _LIKE:
                 detail = f"quotes what the source does not say: {quotation[:120]!r}"
@@ -80,13 +83,6 @@ def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, loca
     quote, better = (points[each]["quote"][:80] for each in (place, shared.index(max(shared))))
     detail = f"{quote!r} has nothing of its point, {better!r} has"
     return Rejection(RejectionReason.UNSUPPORTED, detail)
-
-
-def _is_speech(text: str, quotation: re.Match[str], language: str) -> bool:
-    """Whether a quotation of few words is a sentence that a speaker says: "Never again," said Ada."""
-    pattern, said = _speaker(language), quotation[0][1:-1].strip()
-    is_sentence = said[:1].isupper() and (said[-1:] in ".,!?…" or text[quotation.end() : quotation.end() + 1] == ",")
-    return bool(pattern and is_sentence and " " in said and _said_by(text, *quotation.span(), pattern))
 
 
 def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str, language: str) -> str | None:

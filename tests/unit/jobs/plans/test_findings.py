@@ -138,7 +138,7 @@ def test_a_finding_says_what_was_measured_and_no_more(monkeypatch: pytest.Monkey
 
 
 def test_weights_are_cautious_where_little_was_measured() -> None:
-    assert precision(RejectionReason.UNSUPPORTED, "en") == UNMEASURED
+    assert precision(RejectionReason.MUST_MENTION, "en") == UNMEASURED
     assert precision(RejectionReason.BANNED_PHRASE, "en") > 0.7
     assert group_of("zh-Hant") == group_of("ja")
     assert is_gate(RejectionReason.WRONG_LANGUAGE, "en")

@@ -21,9 +21,10 @@ def step_tokens(
     offsets = torch.arange(total, device=counts.device) - columns.query_starts[member]
     positions = columns.starts[member] + offsets
     row = columns.rows[member]
-    blocks = block_tables[row, :, positions // block_size].to(torch.int64)
-    slots = blocks * block_size + (positions % block_size)[:, None]
-    return StepTokens(token_ids[row, positions].to(torch.int64), positions, slots.t().contiguous().unbind())
+    places, offset = positions // block_size, positions % block_size
+    blocks = (table[row, places].to(torch.int64) for table in block_tables.unbind(1))
+    slots = tuple(block * block_size + offset for block in blocks)
+    return StepTokens(token_ids[row, positions].to(torch.int64), positions, slots)
 
 
 def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:

@@ -488,7 +488,10 @@ def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: 
         model_config(folder)
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "gemma4_text", "granite", "cohere"])
+@pytest.mark.parametrize(
+    "family",
+    ["gemma2", "gemma3_text", "gemma4_text", "granite", "cohere", "granitemoehybrid", "falcon_h1", "nemotron_h"],
+)
 def test_bfloat16_is_as_near_as_transformers(family: str, tmp_path: Path) -> None:
     """In families that keep something in float32 or fold a factor into it."""
     folder = tiny_model(family, tmp_path)

@@ -30,7 +30,7 @@ from thothy_ai.engine.grammar.ruled import CompiledRules, RuledGrammar
 from thothy_ai.engine.grammar.tokens import allow_only
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
-_GAP = 8  # tokens: more than the white space after thoughts
+_GAP = 8  # tokens: more than the white space around thoughts
 _CHARACTER = 4  # bytes, and so tokens, of one character at most
 _KEPT = 4  # a part of the spare budget, one in so many, is kept for what follows thoughts
 
@@ -258,7 +258,7 @@ class SegmentedGrammar:
     def _start(self) -> None:
         """Begin with a thought, or what comes after it, or whichever the model likes; with no thought without room."""
         compiled, self._going = self._compiled, []
-        if compiled.thought is not None and (compiled.opened or self._left > self._thinks_until):
+        if compiled.thought is not None and (compiled.opened or self._left > self._thinks_until + _GAP):
             self._going = [_Segment(_Stage.THOUGHT, grammar=RuledGrammar(compiled.thought, self._eos))]
         if not (compiled.opened and self._going):
             self._begin()
@@ -334,11 +334,16 @@ class SegmentedGrammar:
             self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
 
     def _end_thought_in_time(self) -> None:
-        """Replace a thought that has begun by its end, once no more is left than is kept."""
+        """Replace a thought that has begun by its end, once no more is left than is kept, and it may end there: neither
+        in the mark at its beginning nor within a character.
+        """
+        end = self._compiled.end_of_thought
         match self._going:
-            case [_Segment(kind=_Stage.THOUGHT) as piece] if self._left <= self._thinks_until and not piece.may_end:
+            case [_Segment(kind=_Stage.THOUGHT, grammar=RuledGrammar() as text) as piece] if (
+                self._left <= self._thinks_until and not piece.may_end and text.matcher.validate_tokens(end) == len(end)
+            ):
                 self._thinks_until = 0
-                self._going = [_Segment(_Stage.THOUGHT, self._compiled.end_of_thought)]
+                self._going = [_Segment(_Stage.THOUGHT, end)]
 
     def _set_ends(self, row: Tensor, *, allowed: bool) -> None:
         words = row.numpy().view(np.uint32)

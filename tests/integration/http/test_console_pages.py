@@ -121,6 +121,7 @@ def addresses(world: World) -> dict[str, tuple[str, ...]]:
         "/console/webhooks": ("/webhooks", "/webhooks?state=delivered"),
         "/console/keys": ("/keys",),
         "/console/changes": ("/changes", "/changes?after=x"),
+        "/console/runbooks": ("/runbooks",),
         "/console/runbooks/{name}": (f"/runbooks/{RUNBOOK}", "/runbooks/none"),
         "": ("/nowhere",),
     }

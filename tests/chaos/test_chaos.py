@@ -29,7 +29,7 @@ SEED, JOBS, FAULTS = 4, 2_000, len(FaultKind)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Where the run makes its home."""
-    with server_folder("thothy-") as made:
+    with server_folder() as made:
         yield made
 
 

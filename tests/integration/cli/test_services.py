@@ -151,7 +151,7 @@ class Machine:
 @pytest.fixture
 def machine(empty_database: str, redis_url: str) -> Iterator[Machine]:
     with ExitStack() as stack:
-        folder = stack.enter_context(server_folder("thothy-"))  # a socket path must be short
+        folder = stack.enter_context(server_folder())  # a socket path must be short
         machine = Machine(empty_database, redis_url, folder)
         stack.callback(machine.kill)
         yield machine

@@ -10,11 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support.entailment import TOKENS, XNLI, entailment_folder
+from tests.unit.jobs.kinds.test_trend_summary import GOOD, REQUEST
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.entailment import model as module
 from thothy_ai.engine.entailment.model import EntailmentModel, roles
 from thothy_ai.engine.entailment.process import judged
 from thothy_ai.engine.wire.verifier_messages import JudgePairs
+from thothy_ai.jobs import Call, Context, Output, registry
+from thothy_ai.jobs.api.plan import run
 
 # Importing DeBERTa's module of transformers compiles a function in a way that torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
@@ -126,3 +129,24 @@ def test_requests_share_batches_and_their_seconds(tmp_path: Path) -> None:
         labels_of(model, PAIRS)
     )
     assert seconds[9] > seconds[7] > 0
+
+
+def test_a_summary_is_verified_by_the_model_of_a_folder_whatever_the_order_of_its_labels(tmp_path: Path) -> None:
+    request = REQUEST.model_copy(update={"verification": True})
+    labels: dict[str, list[str]] = {}
+    for order in (("entailment", "neutral", "contradiction"), ("contradiction", "neutral", "entailment")):
+        model = EntailmentModel(entailment_folder(tmp_path / order[0], dict(enumerate(order))), "cpu")
+
+        def answer(call: Call, model: EntailmentModel = model) -> Output:
+            if not call.pairs:
+                return Output(json.dumps(GOOD))
+            return Output(json.dumps(labels_of(model, list(call.pairs))))
+
+        verdict = run(registry.find("trend_summary").plan(request, Context(verifier=True)), answer)
+        assert verdict.verification is not None
+        labels[order[0]] = [claim.label for claim in verdict.verification.claims]
+        doubted = {finding.reason for finding in verdict.findings if finding.by == "verification"}
+        assert ("contradicts_source" in doubted) is ("contradicted" in labels[order[0]])
+    turned = {"supported": "contradicted", "contradicted": "supported"}
+    assert labels["contradiction"] == [turned.get(label, label) for label in labels["entailment"]]
+    assert {"supported", "contradicted"} & set(labels["entailment"]), labels

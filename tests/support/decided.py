@@ -11,9 +11,10 @@ from thothy_ai.db.states import ReviewState
 
 ENDED = "UPDATE job SET state = 'succeeded', finished_at = now(), attempt = 1, review = :review WHERE id = :id"
 WRITTEN = """
-    INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings)
+    INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings, draft)
     SELECT id, kind, 'en', 1, tenant, :verdict, CASE :verdict WHEN 'rejected' THEN 'repetition' END,
-        CAST(:body AS jsonb), 'as it was written', CAST(:findings AS jsonb)
+        CAST(:body AS jsonb), 'as it was written', CAST(:findings AS jsonb),
+        :verdict = 'rejected'
     FROM job WHERE id = :id
 """
 FINDING = {

@@ -124,14 +124,29 @@ LOST_TOO_OFTEN: Final = f"""(
 # An edit `e` that no attempt has written another draft after: what is sent back stands until there is one.
 STANDING: Final = (
     "NOT EXISTS (SELECT FROM decision AS sent JOIN artifact AS later ON later.job_id = sent.job_id"
-    " AND later.attempt > sent.attempt"
+    " AND later.attempt > sent.attempt AND (later.draft OR later.verdict = 'accepted')"
     " WHERE sent.job_id = e.job_id AND sent.action = 'send_back' AND sent.version >= e.version)"
+)
+# The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
+# fields, against which least was found. What was sent back is nobody's choice once there is another draft.
+BEST_DRAFT: Final = (
+    "(artifact.draft OR verdict = 'accepted') DESC,"
+    " (SELECT count(*) FROM decision AS sent WHERE sent.job_id = artifact.job_id AND sent.action = 'send_back'"
+    " AND sent.attempt < artifact.attempt) DESC,"
+    " verdict, artifact.body IS NULL,"
+    " CASE jsonb_typeof(artifact.body) WHEN 'object'"
+    " THEN (SELECT count(*) FROM jsonb_object_keys(artifact.body)) ELSE 0 END DESC,"
+    " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"
+    " FROM jsonb_array_elements(artifact.findings) AS found),"
+    " artifact.attempt DESC"
 )
 # What the last attempt made that was rejected, for the next one. A person who sent it back did so with a note.
 REJECTED_BEFORE: Final = (
     "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
     "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
-    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note,"
+    " 'detail', coalesce(earlier.detail, ''), 'note', note,"
+    " 'artifact', CASE WHEN note IS NULL THEN artifact.body ELSE coalesce(edited.body,"
+    " (SELECT artifact.body FROM artifact WHERE artifact.job_id = claimed.id ORDER BY {best_draft} LIMIT 1)) END,"
     " 'drafted', EXISTS (SELECT FROM artifact AS kept WHERE kept.job_id = claimed.id AND kept.draft))"
     " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
     " AND artifact.attempt = earlier.attempt"
@@ -208,7 +223,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "used_before": "CASE WHEN max_compute_seconds IS NOT NULL AND claimed.attempt > budget_after + 1 THEN ("
     "SELECT coalesce(sum(compute_seconds), 0) FROM attempt AS earlier"
     " WHERE earlier.job_id = claimed.id AND earlier.attempt > budget_after) ELSE 0 END AS used_seconds",
-    "rejected_before": REJECTED_BEFORE.format(standing=STANDING),
+    "rejected_before": REJECTED_BEFORE.format(standing=STANDING, best_draft=BEST_DRAFT),
     "delay_margin": DELAY_MARGIN,
     "start": START,
     "inserted_jobs": INSERTED_JOBS,
@@ -236,16 +251,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " CASE job.reason WHEN 'superseded' THEN job.reason ELSE 'needs_edit' END END",
     # Of a job that was lost just now, its `state` since.
     "event_of_lost": "CASE state WHEN 'queued' THEN 'lost' WHEN 'succeeded' THEN 'kept' ELSE state END",
-    # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
-    # fields, against which least was found. What was sent back is nobody's choice once there is another.
-    "best_draft": "artifact.attempt > coalesce((SELECT max(sent.attempt) FROM decision AS sent"
-    " WHERE sent.job_id = artifact.job_id AND sent.action = 'send_back'), 0) DESC,"
-    " verdict, artifact.body IS NULL,"
-    " CASE jsonb_typeof(artifact.body) WHEN 'object'"
-    " THEN (SELECT count(*) FROM jsonb_object_keys(artifact.body)) ELSE 0 END DESC,"
-    " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"
-    " FROM jsonb_array_elements(artifact.findings) AS found),"
-    " artifact.attempt DESC",
+    "best_draft": BEST_DRAFT,
     "standing": STANDING,
     "open_batch": OPEN_BATCH,
     "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.decided import FINDING, written
 from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.fake_engine import FakeGeneration
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.webhook_bench import deliveries
 from thothy_ai.admin.artifacts import list_artifacts
@@ -331,13 +332,49 @@ def test_an_edit_that_stands_after_a_send_back_can_be_approved(queue: Queue) -> 
     assert [row["body"] for row in list_artifacts(queue.engine, approved=True)] == [{"echo": "The river."}]
 
 
+@pytest.mark.parametrize(
+    ("said", "editor", "stands"),
+    [("no JSON", "Ann", "The river."), ("no JSON", None, "The first words."), ('{"echo": "retry"}', None, "retry")],
+)
+def test_what_was_sent_back_stands_unless_the_attempt_leaves_a_draft(
+    queue: Queue, said: str, editor: str | None, stands: str
+) -> None:
+    def answered(text: str) -> None:
+        with (
+            patch.object(FakeGeneration, "_finished", lambda self, _, reason: finished(self, text, reason)),
+            runner_bench(queue, policies={"*": "review"}) as bench,
+        ):
+            bench.settle()
+            prompts.append(bench.client.submitted[-1].messages[-1].content)
+
+    finished, prompts = FakeGeneration._finished, list[str]()
+    job_id = written(queue, ReviewState.NEEDS_REVIEW, {"echo": "The first words."}, max_attempts=3)
+    if editor or stands == "retry":
+        artifact_of(queue, job_id).decide("edit", by="Ann", body={"echo": "The river."})
+    artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")
+    answered(said)
+    for note in ("Name it twice.", None):
+        assert queue.job(job_id).review == "needs_edit"
+        left = artifact_of(queue, job_id)
+        assert (left.current.body, left.current.edited_by) == ({"echo": stands}, editor)
+        with pytest.raises(NeedsEditError) as caught:
+            queue.producer.job(job_id).result(timeout=0)
+        assert caught.value.draft == left.current.body
+        if note is not None:
+            left.decide("send_back", by="Bo", note=note)
+            answered("no JSON")
+            assert f"{json.dumps(left.current.body)}\nTheir note: {note}" in prompts[-1]
+    left.decide("approve", by="Bo")
+    assert [row["body"] for row in list_artifacts(queue.engine, approved=True)] == [left.current.body]
+
+
 def test_the_version_after_a_send_back_is_what_the_next_attempt_wrote(queue: Queue) -> None:
     job_id = written(queue, findings=())
     artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")
     queue.rows(
-        "INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings)"
-        " SELECT job_id, kind, locale, 2, tenant, 'rejected', 'repetition', CAST(:body AS jsonb), text,"
-        " CAST(:findings AS jsonb) FROM artifact",
+        "INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings,"
+        " draft) SELECT job_id, kind, locale, 2, tenant, 'rejected', 'repetition', CAST(:body AS jsonb), text,"
+        " CAST(:findings AS jsonb), true FROM artifact",
         body=json.dumps({"echo": "The river Lys."}),
         findings=json.dumps([FINDING]),
     )

@@ -72,8 +72,9 @@ CREATE INDEX ix_job_terminal ON job (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_job_dead ON job (finished_at, id) WHERE state = 'dead';
 CREATE INDEX ix_job_review ON job (finished_at, id) WHERE review IN ('needs_review', 'needs_edit', 'held');
 CREATE INDEX ix_job_decided ON job (finished_at) WHERE review IN ('approved', 'rejected');
-CREATE INDEX ix_job_parent ON job (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX ix_job_batch ON job (batch_id, finished_at) WHERE batch_id IS NOT NULL;
+CREATE INDEX ix_job_parent ON job (parent_id, id) WHERE parent_id IS NOT NULL;
+CREATE INDEX ix_job_batch ON job (batch_id, id) WHERE batch_id IS NOT NULL;
+CREATE INDEX ix_job_batch_open ON job (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 
 -- A long text is stored once per tenant; requests refer to it.
 CREATE TABLE source_text (

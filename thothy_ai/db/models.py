@@ -160,9 +160,11 @@ class JobRow(Base):
         Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
         Index("ix_job_review", "finished_at", "id", postgresql_where=sql(UNDECIDED)),
         Index("ix_job_decided", "finished_at", postgresql_where=sql(DECIDED)),
-        Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
-        # Whether a job of a batch is open is one look at its end; the others are read once, to be counted.
-        Index("ix_job_batch", "batch_id", "finished_at", postgresql_where=sql("batch_id IS NOT NULL")),
+        # With the id, in whose order lists are: a primary key would be walked through all newer jobs instead.
+        Index("ix_job_parent", "parent_id", "id", postgresql_where=sql("parent_id IS NOT NULL")),
+        Index("ix_job_batch", "batch_id", "id", postgresql_where=sql("batch_id IS NOT NULL")),
+        # Whether a job of a batch is open is one look; the others are read once, to be counted.
+        Index("ix_job_batch_open", "batch_id", postgresql_where=sql("batch_id IS NOT NULL AND finished_at IS NULL")),
         {"postgresql_with": {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}},
     )
 

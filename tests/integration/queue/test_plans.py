@@ -10,12 +10,15 @@ import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Connection, text
 
 from tests.support.queue_bench import Queue
+from thothy_ai.admin.filters import JobFilter
+from thothy_ai.admin.jobs import JobList
 from thothy_ai.db.statements import statement
 
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
@@ -173,6 +176,20 @@ def test_jobs_are_read_as_the_snapshot_says(full: Queue) -> None:
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.write_text(found)
     assert found.splitlines() == SNAPSHOT.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "index"), [("batch_id", "batch_id", "ix_job_batch"), ("parent", "parent_id", "ix_job_parent")]
+)
+def test_old_jobs_of_one_are_listed_without_the_newer_ones(full: Queue, field: str, column: str, index: str) -> None:
+    one = uuid4()
+    full.rows(f"UPDATE job SET {column} = :one WHERE id IN (SELECT id FROM job ORDER BY id LIMIT 4000)", one=one)
+    full.rows("ANALYZE job")
+    wanted = JobList(JobFilter(**{field: one}))
+    with patch("thothy_ai.admin.jobs.statement", lambda name: text("EXPLAIN " + statement(name).text)):
+        found = "\n".join(row["QUERY PLAN"] for row in wanted.page(full.engine))
+    assert f"using {index} on job" in found, found
+    assert "Sort" not in found, found
 
 
 def test_dispatch_reads_the_queue_in_its_order(full: Queue) -> None:

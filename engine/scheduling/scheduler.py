@@ -131,15 +131,20 @@ class Scheduler:
         """Admit sequences of a higher priority than the lowest that runs; returns the rest of the budget.
 
         This comes before the running ones are planned, so that those preempted are not members of this step. Running
-        sequences of at least the same priority keep their reserve: planning them preempts none of those admitted here.
+        sequences of at least the same priority keep their reserve, and what they will take of the budget: planning them
+        preempts none of those admitted here, and a prompt that was begun is not passed by later ones.
         """
         while budget and self._running:
             sequence = self._waiting.first_above(self._running[-1].priority)
             if sequence is None or not self._may_start(sequence):
                 break
             kept = bisect(self._running, _order(sequence), key=_order)
-            allowed = self._allowed(sequence, budget)
-            if not self._start(sequence, allowed, self._expected_growth(self._running[:kept]), kept):
+            before = self._running[:kept]
+            room = budget - sum(each.known - each.computed for each in before)
+            if room <= 0:
+                break
+            allowed = self._allowed(sequence, room)
+            if not self._start(sequence, allowed, self._expected_growth(before), kept):
                 self._refused = sequence
                 break
             budget -= self._begin(sequence, allowed, builder)

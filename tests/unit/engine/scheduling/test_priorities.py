@@ -214,6 +214,19 @@ def test_prompts_of_the_batch_get_a_part_of_a_step_beside_interactive_sequences(
     driver.drain()
 
 
+def test_a_prompt_that_was_begun_is_not_passed_by_later_ones() -> None:
+    driver = Driver(EngineConfig(block_size=2, num_blocks=400, max_rows=9, token_budget=64, max_context=300))
+    driver.add("batch", prompt=(1,) * 20)
+    driver.step()
+    driver.add("first", priority=5, prompt=(2,) * 100, output=2)
+    assert prompt_counts(driver) == {"first": 64}
+    driver.add("second", priority=5, prompt=(3,) * 60, output=1)
+    driver.add("third", priority=5, prompt=(4,) * 10, output=1)
+    assert prompt_counts(driver) == {"first": 36, "second": 28}
+    assert prompt_counts(driver) == {"second": 32, "third": 10}
+    driver.drain()
+
+
 @pytest.mark.parametrize("priority", [3, INTERACTIVE_PRIORITY])
 def test_a_steady_stream_of_urgent_ones_starves_nobody(priority: int) -> None:
     driver = Driver()

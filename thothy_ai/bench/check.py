@@ -8,7 +8,8 @@ nat. It is sensitive: over eight random layers, 24 tokens after a prompt of 600 
 
 Random recurrent layers before random experts magnify rounding without bound: over 40 of them, the references in
 bfloat16 choose none of the tokens that they choose in float32 (so do `transformers`' own). Where the references that
-round what recurrences read otherwise differ from themselves by as much as is forbidden, nothing can be said.
+round what recurrences read otherwise differ from themselves by as much as is forbidden, and the tokens by little more,
+nothing can be said.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float16: (0.1, 0.01), torch.bfl
 _FP8_KV_TOLERANCE = (1.0, 0.1)
 _FP8_WEIGHTS_TOLERANCE = (4.0, 1.0)
 _MEAN_TO_WORST = 4  # of a tolerance given on the command line
+_GAP_OF_NOISE = 5  # times the noise: the gap to tokens that have nothing to do with the references' (3.4 measured)
 _BLOCK = 16
 _ROWS_AT_ONCE = 128  # of a whole vocabulary in float32
 
@@ -103,7 +105,7 @@ def check(
     if checked.worst <= limit and checked.mean <= mean_limit:  # false of NaN
         return checked
     noise = float((gaps[0] - shaken.gaps(sample[0][0].prompt, sample[0][1])).abs().mean())
-    if noise > mean_limit:
+    if noise > mean_limit and checked.mean <= _GAP_OF_NOISE * noise:
         return replace(checked, noise=noise)
     for (request, _), gap in zip(sample, gaps, strict=True):
         if not float(gap.max()) <= limit:

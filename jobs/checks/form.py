@@ -6,6 +6,7 @@ import re
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import words
+from thothy_ai.jobs.checks.tables import table
 
 _UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
 # Languages whose posts and headlines may do without, and what a sentence that is cut off ends with in them.
@@ -22,13 +23,28 @@ _APPENDIX = re.compile(
     rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|\([^()\n]{{0,20}}@\w{{1,40}}\)|[{_EMOJI}]))+\s*$"
 )
 # A link, a mention, a percentage or an emoji is no place where an output is cut off: a post may end so, with a colon or
-# nothing before it. Nor is a name behind a label of a few words: "Now open: Antwerp".
+# nothing before it.
 _DOMAIN = r"(?<!\S)[\w-]+\.(?:[\w-]+\.)*"
 _TOP = "com|org|net|info|news|app|dev|io|eu|at|be|br|ch|cz|de|dk|es|fi|fr|in|it|jp|nl|no|pl|pt|ro|ru|se|tr|ua|uk"
 _DELIBERATE_END = re.compile(
     rf"(?:https?://|(?<!\S)www\.|{_DOMAIN}[a-z]{{2,}}[/?])\S*$|{_DOMAIN}(?:{_TOP})$|\[[^\W\d_]{{3,20}}\]$|(?<!\S)@\w{{1,40}}$"
     rf"|\d\s?[%％]$|[{_EMOJI}]$"
-    r"|(?:^|[.!?…]\s+|\n)(?:[\w'’-]+ ){0,3}[\w'’-]+ ?: (?:[^\W\d_a-zß-ÿа-я][\w'’-]* ?){1,3}$"
+)
+# Nor is, in a post, a name behind a label of a few words: "Now open: Antwerp". Not behind one that a sentence follows,
+# nor if a word of the name begins or ends no name; and not in German, in which every noun looks like a name.
+_LABELLED = re.compile(r"(?:^|[.!?…]\s+|\n)((?:[\w'’-]+ ){0,3}[\w'’-]+) ?: ((?:[^\W\d_a-zß-ÿа-я][\w'’-]* ?){1,3})$")
+_BEFORE_SENTENCES = frozenset(
+    """advice because conclusion effect fact goal idea lesson matters message point problem question reason result
+    takeaway trend upshot verdict but more why bilan constat effet leçon objectif problème raison résultat tendance
+    objetivo problema pregunta razón resultado tendencia motivo risultato ragione obiettivo razão reden resultaat doel
+    probleem vraag""".split()  # noqa: SIM905  a list to read
+)
+_IN_NO_NAME = frozenset(
+    """a an the and or but if in on at of for from by with to as is are was when what who why how it its this that these
+    those he she they we you i his her their our your many most more some few people there here do does not no yes so
+    than because le la les un une des du de et ou si dans sur ce cette ces il elle ils elles nous vous on qui que quand
+    comment pourquoi pas el los las una y o en con por para su sus al del lo gli e che per non het een of voor met zijn
+    die dat wij""".split()  # noqa: SIM905  as above
 )
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = tuple(".!?…。！？．｡।॥؟۔։።‽¿׃~♪|")
@@ -52,15 +68,16 @@ _UNFINISHED_LAST_WORDS = {
 }
 
 
-def unfinished(field: str, text: str, locale: str) -> Rejection | None:
+def unfinished(field: str, text: str, locale: str, *, is_post: bool = False) -> Rejection | None:
     """Reject a text that stops in mid-sentence, or in which a quotation or bracket is opened or closed only.
 
-    The last line may be an item of a list, a heading, a row of a table or code. Thai and its neighbours write no full
-    stop, and pass.
+    The last line may be an item of a list, a heading, a row of a table or code, and that of a post a label with a name.
+    Thai and its neighbours write no full stop, and pass.
     """
     bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
     language = locale.partition("-")[0]
-    deliberate = _DELIBERATE_END.search(text[-_END_CHARS:].rstrip())
+    end = text[-_END_CHARS:].rstrip()
+    deliberate = _DELIBERATE_END.search(end) or (is_post and _ends_in_name(end, language))
     ends = deliberate or _ends(bare, language) or _ends(text, language) or language in _UNENDING
     # Some words end no sentence, whatever stands behind them: the budget of tokens was used up.
     known = _UNFINISHED_LAST_WORDS.get(language)
@@ -74,6 +91,16 @@ def unfinished(field: str, text: str, locale: str) -> Rejection | None:
     if len(re.findall(r"(?<![:;])[(（]", text)) > len(re.findall("[)）]", text)):
         return Rejection(RejectionReason.TRUNCATED, f"{field} has a bracket that is not closed")
     return None
+
+
+def _ends_in_name(text: str, language: str) -> bool:
+    """Whether a post ends with a label and a name."""
+    if language == "de" or not (match := _LABELLED.search(text)):
+        return False
+    label, name = (part.casefold().split() for part in match.groups())
+    said = table("speech")["verbs"].get(language)
+    leads = not _BEFORE_SENTENCES.isdisjoint(label) or (said and re.fullmatch(said, label[-1]))
+    return not leads and label[-1] not in _IN_NO_NAME and _IN_NO_NAME.isdisjoint((name[0], name[-1]))
 
 
 def _ends(text: str, language: str) -> bool:

@@ -72,7 +72,7 @@ def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
             checks.length("text", text, locale, 2, max(MAX_WORDS, form.max_chars // 4)),
             Rejection(RejectionReason.TOO_LONG, chars) if form.length(text) > form.max_chars else None,
             Rejection(RejectionReason.TOO_MANY_SENTENCES, many) if count > form.max_sentences else None,
-            checks.unfinished("text", text, locale) if form.whole_sentences else None,
+            checks.unfinished("text", text, locale, is_post=True) if form.whole_sentences else None,
             checks.too_hard(text, request.reading_level, locale),
             checks.mentions(text, request.must_mention, request.locale),
             checks.near_duplicate(text, [other["text"] for other in earlier]),

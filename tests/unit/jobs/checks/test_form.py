@@ -88,7 +88,33 @@ CUT_OFF = [
     ],
 )
 def test_a_mention_or_a_percentage_may_end_a_post(text: str) -> None:
-    assert checks.unfinished("text", text, "en") is None
+    assert checks.unfinished("text", text, "en", is_post=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        ("The council says: Antwerp", "en"),
+        ("Prices rose. The reason: Germany", "en"),
+        ("The mayor of: Antwerp", "en"),
+        ("The result: The", "en"),
+        ("Now open: The New", "en"),
+        ("Why it matters: In", "en"),
+        ("But she warns: If", "en"),
+        ("Read more: How The", "en"),
+        ("The takeaway: People", "en"),
+        ("Das Ziel: Der Ausbau", "de"),
+        ("Der Grund: Die", "de"),
+        ("Ergebnis: Das Dorf", "de"),
+        ("La raison: El Ayuntamiento", "fr"),
+    ],
+)
+def test_an_output_cut_off_behind_a_label_ends_no_post(text: str, locale: str) -> None:
+    assert checks.unfinished("text", text, locale, is_post=True)
+
+
+def test_only_a_post_ends_with_a_label_and_a_name() -> None:
+    assert checks.unfinished("text", "Now open: Antwerp", "en")
 
 
 @pytest.mark.parametrize(("text", "locale"), FINISHED)

@@ -19,24 +19,26 @@ def banned(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
     """Reject a text that contains a banned phrase, as it is or inflected."""
     for phrase in phrases:
         if found := _found(text, phrase, locale):
-            how = "" if phrase_in(found, phrase, short=False) else f" as {found!r}"
+            how = "" if phrase_in(found, phrase) else f" as {found!r}"
             return Rejection(RejectionReason.BANNED_PHRASE, f"contains {phrase!r}{how}")
     return None
 
 
 def mentions(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
-    """Reject a text that lacks one of the phrases that its brief wants, as they are or inflected."""
-    missing = ", ".join(repr(phrase) for phrase in phrases if not _found(text, phrase, locale))
+    """Reject a text that lacks one of the phrases that its brief wants, as they are, inflected or in a compound."""
+    missing = ", ".join(
+        repr(phrase) for phrase in phrases if not (_found(text, phrase, locale) or _renders(text, phrase))
+    )
     return Rejection(RejectionReason.MUST_MENTION, f"does not mention {missing}") if missing else None
 
 
 def _found(text: str, phrase: str, locale: str) -> str | None:
     """The words in which a text has a phrase, also by a dictionary: "delves into" for "delve into"."""
-    language = primary(locale)
-    has_dictionary = language in LEMMATIZED and has_word_lists()  # which tells "news" from "new", as endings cannot
-    found = phrase_in(text, phrase, locale, short=not has_dictionary)
-    if found or not has_dictionary:
+    if found := phrase_in(text, phrase, locale):
         return found
+    language = primary(locale)
+    if language not in LEMMATIZED or not has_word_lists():
+        return None
     words, parts = list(_WORD.finditer(text)), _WORD.findall(phrase)
     for start in range(len(words) - len(parts) + 1 if parts else 0):
         run = words[start : start + len(parts)]
@@ -48,12 +50,14 @@ def _found(text: str, phrase: str, locale: str) -> str | None:
 def _has_lemma(form: str, word: str, language: str) -> bool:
     if form.casefold() == word.casefold():
         return True
+    if language == "de" and word[0].isupper() and not form[0].isupper():  # "reichen" is no form of "Reich"
+        return False
     long_enough = min(len(form), len(word)) >= _MIN_LEMMATIZED
     alike = long_enough and form[:_MIN_PREFIX].casefold() == word[:_MIN_PREFIX].casefold()
     return alike and lemma(form, language).casefold() == lemma(word, language).casefold()
 
 
-_MIN_LEMMATIZED, _MIN_PREFIX = 3, 3  # letters of a word whose forms are looked up, and those that they share
+_MIN_LEMMATIZED, _MIN_PREFIX = 5, 3  # letters of a word whose forms are looked up, and those that they share
 _MAX_ENDING = 2  # letters by which an inflected form may be longer
 _MIN_LIKENESS = 74.0  # per cent, of two forms of one word
 _WORD = re.compile(r"\w[\w'’-]*")

@@ -11,13 +11,23 @@ _BORDERED = re.compile(  # a letter or digit of a script that puts spaces betwee
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 _MIN_WORD, _MIN_SHORT = 5, 3  # letters of a word whose inflected forms, and whose plurals only, are looked for
-# Plurals and genitives of shorter words, and of all words if the language is not known; and words that look like one.
+# By language, plurals and genitives of shorter words: what a word has before its ending, and the ending.
 _PLURALS = {
-    "": "e?s",
-    "en": "e?s|'s", "de": "e|en|es|s", "fr": "s|x", "es": "e?s", "pt": "e?s", "nl": "s|en", "sv": "en|et|ar|er|s",
-    "da": "en|et|er|e|s", "nb": "en|et|er|e|s", "no": "en|et|er|e|s",
+    "en": (("[^sxz]|[^cs]h", "s|'s"), ("[sxz]|[cs]h", "es")), "de": (("", "e|en|es|s"),),
+    "fr": (("[^sxz]", "s"), ("eu|au", "x")), "es": (("[aeiouáéó]", "s"), ("[lrndj]", "es")),
+    "pt": (("[aeioué]", "s"), ("[rz]", "es")), "nl": (("", "s"),), "sv": (("", "en|et|ar|er|s"),),
+    "da": (("", "en|et|er|s"),), "nb": (("", "en|et|er|s"),), "no": (("", "en|et|er|s"),),
 }  # fmt: skip
-_NO_PLURALS = frozenset({"news", "means", "goods", "arms", "hers", "ours", "rate", "raten", "bare", "bares"})
+# Words that look like the plural of another one, or mean something else in the plural.
+_NO_PLURALS = {
+    "en": "arms arts does goods hers his its means news ours this us wales",
+    "de": """akte akten arten bande banden falle fallen halle hallen herde herden kosten kurse liste listen marke marken
+        note noten posten rate raten reise reisen rinde rinden runde runden tage tagen ware waren winde""",
+    "fr": """bois bras cours corps dans fils fois frais gens gros hors lors mais mois nous pays plus sans sens sous
+        temps vers vous""",
+    "es": "antes menos mientras partes tres",
+    "pt": "antes menos",
+}
 
 # By language: what a word has before its ending, the ending, and what may stand in its place. Only endings of plurals,
 # cases and verbs: those that make another word, as in "Handwerk" and "Handwerker", are left out.
@@ -75,12 +85,12 @@ _ENDINGS = {
 _PREFIXES = {"ar": "(?:[وف]?[بكل]?ال|[وف]?لل|[وفبكل])", "he": "[והבלמשכ]{1,3}"}  # written together with a word
 
 
-def phrase_in(text: str, phrase: str, locale: str = "", *, short: bool = True) -> str | None:
+def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
     """The form in which a text has a phrase; None if it has not.
 
     Phrases are found as whole words, in any case and with invisible characters in between; in a script without spaces,
-    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; a `short` one, of
-    three or four letters, has its plurals only, and so has any without a locale.
+    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; one of three or
+    four letters has its plurals only. A German noun has its capital in other forms, too.
     """
     wanted = _plain(phrase)
     if not wanted:
@@ -97,23 +107,47 @@ def phrase_in(text: str, phrase: str, locale: str = "", *, short: bool = True) -
         if match := re.search(f"(?:{preceding})({ending})$", last):
             kept = wanted[: len(wanted) - len(last) + match.start(1)]
             forms.append(f"{re.escape(kept)}(?:{others})")
-    fits = len(last) >= _MIN_SHORT and last.isalpha() and (len(last) < _MIN_WORD or not language)
-    if short and fits and language in _PLURALS:
-        others = "".join(rf"(?!{word}\b)" for word in sorted(_NO_PLURALS) if word.startswith(last) and word != last)
+    if _MIN_SHORT <= len(last) < _MIN_WORD and last.isalpha():
         kept = wanted[: len(wanted) - len(last)]
-        forms.append(f"{re.escape(kept)}{others}{re.escape(last)}(?:{_PLURALS[language]})")
+        not_these = "".join(rf"(?!{word}\b)" for word in _NO_PLURALS.get(language, "").split() if word != last)
+        endings = (ending for preceding, ending in _PLURALS.get(language, ()) if re.search(f"(?:{preceding})$", last))
+        forms += [f"{re.escape(kept)}{not_these}{re.escape(last)}(?:{ending})" for ending in endings]
     pattern = "|".join(forms).replace(r"\ ", "[ -]").replace(r"\-", "[ -]")  # "cutting-edge" is "cutting edge"
-    found = re.search(f"{before}(?:{pattern}){after}", _plain(text))
-    return found and found[0]
+    visible = _visible(text)
+    for match in re.finditer(f"{before}(?:{pattern}){after}", visible.casefold()):
+        if language != "de" or match[0] == wanted or _may_be_form(match[0], phrase, visible):
+            return match[0]
+    return None
+
+
+def _may_be_form(found: str, phrase: str, text: str) -> bool:
+    """Whether a text has a German form with a capital, if its phrase ends in a noun: "Feste" for "Fest", not "feste".
+
+    A short one that begins a sentence may be another word, as in "Arme Familien", and is none.
+    """
+    last = phrase.rsplit(maxsplit=1)[-1]
+    if not last[0].isupper():
+        return len(last) >= _MIN_WORD
+    form = found.rsplit(" ", 1)[-1].rsplit("-", 1)[-1]
+    spelled = re.escape(form[0].upper() + form[1:]).replace("ss", "(?:ss|ß)")
+    within = "" if len(last) >= _MIN_WORD else r"(?<=[^\W_][ -]|[,;] )"
+    return bool(re.search(rf"{within}(?<!\w){spelled}(?!\w)", text))
 
 
 def contradicts(wanted: str, avoided: str, locale: str = "") -> bool:
-    """Whether a text that has a phrase cannot but have another one, in whichever of both its words are inflected."""
+    """Whether a text that has a phrase cannot but have another one, in whichever of both its words are inflected.
+
+    Without a locale, words are compared as they are.
+    """
     parts, size = wanted.split(), len(avoided.split())
     runs = (" ".join(parts[start : start + size]) for start in range(len(parts) - size + 1))
-    return bool(phrase_in(wanted, avoided, locale) or any(phrase_in(avoided, run, locale) for run in runs))
+    within = f", {wanted}"  # of a sentence, not at its beginning
+    return bool(phrase_in(within, avoided, locale) or any(phrase_in(avoided, run, locale) for run in runs))
+
+
+def _visible(text: str) -> str:
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES).split())
 
 
 def _plain(text: str) -> str:
-    visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES)
-    return " ".join(visible.casefold().split())
+    return _visible(text).casefold()

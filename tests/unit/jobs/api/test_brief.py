@@ -36,12 +36,18 @@ SOURCES = (
             {"must_mention": ["clay crocks"], "must_avoid": ["crock\u2060s"]},
             ["brief.must_avoid", "must_mention", "'clay crocks'"],
         ),
-        ({"must_mention": ["new markets"], "must_avoid": ["market"]}, ["brief.must_avoid", "in 'new markets'"]),
+        (
+            {"must_mention": ["new markets"], "must_avoid": ["market"]},
+            ["brief: must_mention has 'new markets', and must_avoid 'market'; take it out of one of them"],
+        ),
         (
             {"must_mention": ["as marketed"], "must_avoid": ["market"]},
             ["brief: must_mention has 'as marketed', and must_avoid 'market'; take it out of one of them"],
         ),
-        ({"must_mention": ["pots"], "must_avoid": ["pot"]}, ["brief.must_avoid", "must_mention", "'pots'"]),
+        (
+            {"must_mention": ["pots"], "must_avoid": ["pot"]},
+            ["brief: must_mention has 'pots', and must_avoid 'pot'; take it out of one of them"],
+        ),
         (
             {"must_avoid": ["clay pot"]},
             ["brief: must_avoid has 'clay pot'", "brand_terms of the request 'Clay Pot Co'"],

@@ -209,6 +209,10 @@ def test_a_banned_phrase_is_found_inflected(locale: str, phrase: str, text: str,
 
 
 def test_a_mention_may_be_inflected() -> None:
+    assert checks.mentions("Die Lastenradförderung läuft aus.", ["Lastenrad"], "de") is None
+    assert checks.mentions("Wärmepumpenhersteller melden Rekorde.", ["Wärmepumpe"], "de") is None
+    assert checks.mentions("Les nouvelles lignes.", ["nouvelle ligne"], "fr") is None
+    assert checks.mentions("Flere ladcykler.", ["ladcykel"], "da") is None
     assert checks.mentions("Zwei Lastenräder stehen da.", ["Lastenrad"], "de") is None
     assert checks.mentions("Two cargo bikes and a van.", ["cargo bike"], "en") is None
     missing = checks.mentions("Two bikes.", ["cargo bike", "bike"], "en")

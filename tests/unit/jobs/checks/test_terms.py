@@ -144,16 +144,71 @@ def test_banned(text: str, phrase: str, found: bool) -> None:
         ("pl", "prawdziwa rewolucja", "", "prawdziwa rewolucyjność"),
         ("tr", "fiyat", "fiyat fiyatlar fiyatları", "fiyonk"),
         ("en", "beer", "beers beer’s", "beech"),
-        ("en", "new", "newer", "news"),
-        ("en", "tip", "tips tipped", "tippler"),
-        ("de", "Bier", "Biere Bieres Bieren", "Bierzelt"),
+        ("en", "new", "", "news newer"),
+        ("en", "tip", "tips tip’s", "tippler tipped"),
+        ("en", "bus", "buses", "busy business"),
+        ("en", "car", "cars", "cares"),
+        ("de", "Bier", "Biere Bieres Bieren", "Bierzelt biere"),
         ("de", "Rat", "Rates", "Rate Raten"),
+        ("de", "Reis", "", "Reise Reisen"),
+        ("de", "Reich", "Reiche", "reichen"),
+        ("de", "mein", "", "meinen meint"),
+        ("fr", "cour", "", "cours"),
+        ("fr", "jeu", "jeux", "jeune"),
         ("es", "bar", "bares", "barra"),
     ],
 )
 def test_a_banned_phrase_is_found_in_its_own_forms_only(locale: str, phrase: str, forms: str, others: str) -> None:
     assert [form for form in forms.split() if checks.banned(f"X {form}.", [phrase], locale) is None] == []
     assert checks.banned(f"X {others}.", [phrase], locale) is None
+
+
+@pytest.mark.parametrize(
+    ("locale", "phrase", "text"),
+    [
+        ("en", "good", "Consumer goods prices rose."),
+        ("en", "arm", "Arms exports rose by 4 percent."),
+        ("en", "meet", "The meeting lasted three hours."),
+        ("en", "fast", "Ramadan: how fasting changes shops."),
+        ("en", "last", "A lasting peace."),
+        ("en", "can", "Canned beer sells."),
+        ("en", "plan", "Urban planning changes."),
+        ("en", "use", "People who used to drive now cycle."),
+        ("de", "Fest", "Eine feste Zusage, und feste Preise."),
+        ("de", "Fest", "Feste Zusagen helfen."),
+        ("de", "Arm", "Arme Familien zahlen mehr."),
+        ("de", "mein", "Viele meinen, es reicht."),
+        ("de", "Start", "Die Flüge starten später."),
+        ("es", "este", "En esta ciudad."),
+        ("fr", "cour", "Au cours de la fête."),
+    ],
+)
+def test_short_words_are_not_found_in_other_words(locale: str, phrase: str, text: str) -> None:
+    assert checks.banned(text, [phrase], locale) is None
+
+
+@pytest.mark.parametrize(
+    ("locale", "wanted", "avoided"),
+    [
+        ("en", "goods", "good"),
+        ("en", "newer models", "new"),
+        ("en", "meeting", "meet"),
+        ("en", "cares", "car"),
+        ("en", "planes", "plan"),
+        ("en", "Wales", "Wale"),
+        ("de", "Reise", "Reis"),
+        ("de", "Noten", "Not"),
+        ("de", "Weine", "Wein"),
+        ("es", "sales", "sal"),
+        ("fr", "cours", "cour"),
+        ("fr", "fois", "foi"),
+        ("it", "prezzi", "prezzo"),
+    ],
+)
+def test_a_brief_is_refused_exactly_if_its_mention_is_banned(locale: str, wanted: str, avoided: str) -> None:
+    found = checks.banned(f"X {wanted}.", [avoided], locale) is not None
+    assert contradicts(wanted, avoided, locale) is found
+    assert not contradicts(wanted, avoided)
 
 
 @pytest.mark.parametrize(("locale", "phrase", "forms", "others"), [
@@ -174,4 +229,4 @@ def test_what_is_found_as_banned_counts_as_mentioned(locale: str) -> None:
         ("prezzi", "prezzo"),
         ("x", "y"),
     ):
-        assert bool(checks.banned(text, [phrase], locale)) is (checks.mentions(text, [phrase], locale) is None)
+        assert not checks.banned(text, [phrase], locale) or checks.mentions(text, [phrase], locale) is None

@@ -63,6 +63,17 @@ _SHARED = {
 }  # fmt: skip
 _ONLY_ENGLISH = {code: _ENGLISH | _ALSO_ENGLISH - frozenset(words.split()) for code, words in _SHARED.items()}
 _IN_NO_OTHER = frozenset.intersection(*_ONLY_ENGLISH.values())
+# Words that most sentences of a language have and, although a dictionary may list them, no English one: a sentence with
+# one of them has an English phrase, as in "Ready to go: der Koffer".
+_NEVER_ENGLISH = {
+    code: frozenset(words.split())
+    for code, words in {
+        "de": "das dem der des ein ist und zu", "fr": "au ce de des du est et la le les sa ses un une",
+        "es": "con de del el en es la las lo los se un una y", "it": "di e il la le lo si un una",
+        "pt": "da de e na os um", "nl": "dat de en er het op", "sv": "det en och om", "da": "det en og om",
+        "nb": "det en og om",
+    }.items()
+}  # fmt: skip
 _MIN_WORDS, _MIN_IF_SURE = 3, 2  # in small letters, by which a sentence's language is told; if the detector is sure
 _THEIRS, _OWN = 0.8, 0.5  # the shares of them that another language knows at least, and that the expected one does not
 # What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
@@ -158,11 +169,13 @@ def _language_by_words(sentence: str, locale: str) -> str | None:
     if not has_word_lists():
         return "en" if "en" in others and len(found) >= _MIN_WORDS and telling > len(found) / 3 else None
     without_names = " ".join(_NAME.sub(" ", sentence).split())
+    no_english = _NEVER_ENGLISH.get(own or "", frozenset())
+    is_mixed = any(word in no_english or not is_known(word, "en") for word in found)
     for code in sorted(others):
         if language_of(code).detector_name not in _FREQUENT - {expected}:
             continue
         theirs, ours = _share_known(found, code), _share_known(found, own) if own else 1
-        by_words = ours < _OWN or (code == "en" and telling + (detected == "en") > 1)
+        by_words = ours < _OWN or (code == "en" and telling + (detected == "en") > 1 and not is_mixed)
         is_sure = code == detected and _is_surely_foreign(without_names, locale, _SURE_BARE)
         if theirs >= _THEIRS and (is_sure or (len(found) >= _MIN_WORDS and by_words)):
             return code

@@ -185,6 +185,9 @@ def test_an_english_sentence_is_found_wherever_it_stands(locale: str, foreign: s
         ("Laut Wall Street Journal setzt die Google Cloud Platform auf Machine Learning. Das ist in Berlin so.", "de"),
         ("„The Wall“ und „The Dark Side of the Moon“ verkaufen sich gut. Die Händler sind froh.", "de"),
         ("Según el New York Times, Google Cloud Platform apuesta por el machine learning. Así es en Madrid.", "es"),
+        ("All you can eat war gestern. Heute zählt Qualität.", "de"),
+        ("Das Angebot on demand ist up to date.", "de"),
+        ("Viele Menschen freuen sich darüber, weil sie mehr Auswahl haben. Ready to go: der Koffer.", "de"),
     ],
 )
 def test_english_names_and_loans_make_no_english_sentence(text: str, locale: str) -> None:

@@ -21,10 +21,10 @@ class BlockTables:
         self._config, self._pool = config, pool
         self.groups = len(config.windows)
         self._none = [DUMMY_BLOCK] * (self.groups - 1)
-        self._windowed: dict[int, list[int]] = defaultdict(list)  # groups by their window
+        self._by_window: dict[int | None, list[int]] = defaultdict(list)
         for group, window in enumerate(config.windows):
-            if window is not None:
-                self._windowed[window].append(group)
+            if group or window is not None:  # a first group that sees everything has all that is found, to its end
+                self._by_window[window].append(group)
 
     def find(self, sequence: Sequence, limit: int) -> Prefix:
         """The longest prefix among a sequence's first `limit` tokens that it can be resumed from."""
@@ -37,7 +37,7 @@ class BlockTables:
         while place > min(firsts.values()):
             place -= 1
             blocks = (found.blocks[place], *(self._pool.find_beside(chains[place]) or self._none))
-            needed = (self._windowed[window] for window, first in firsts.items() if place >= first)
+            needed = (self._by_window[window] for window, first in firsts.items() if place >= first)
             if not all(blocks[group] for groups in needed for group in groups):
                 depth, firsts = place, self._first_blocks(place)
         return Prefix(found.blocks[:depth], chains[depth - 1] if depth else sequence.request.salt)
@@ -54,10 +54,10 @@ class BlockTables:
             self._pool.retain(prefix.blocks[:first])
             self._pool.release(prefix.blocks[:first])
 
-    def _first_blocks(self, depth: int) -> dict[int, int]:
+    def _first_blocks(self, depth: int) -> dict[int | None, int]:
         """The first block that is needed after so many, by window."""
         computed = depth * self._config.block_size
-        return {window: self._config.first_block(window, computed) for window in self._windowed}
+        return {window: self._config.first_block(window, computed) for window in self._by_window}
 
     def of(self, prefix: Prefix) -> list[list[int]]:
         """The blocks of a found prefix by group; the dummy where a group's is not there any more."""
@@ -96,7 +96,7 @@ class BlockTables:
         Steps on the device may still read them: steps launched later write to them later.
         """
         held = sequence.num_held
-        for window, groups in self._windowed.items():
+        for window, groups in self._by_window.items():
             before = sequence.released[groups[0]]
             first = min(self._config.first_block(window, sequence.computed), sequence.registered)
             if first > before:

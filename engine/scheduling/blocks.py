@@ -106,6 +106,8 @@ class BlockPool:
         """Add a reference to each of the blocks that `find` returned."""
         for block in blocks:
             if self._references[block] == 0:
+                if block == DUMMY_BLOCK:
+                    raise RuntimeError("the dummy block holds no tokens, and nothing can retain it")
                 self._unlink(block)
                 self._cached -= 1
                 self._used += 1

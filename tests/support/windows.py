@@ -33,6 +33,14 @@ WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma3_text",
         {"num_hidden_layers": 5, "sliding_window": 16, "layer_types": ["sliding_attention"] * 4 + ["full_attention"]},
     ),
+    "gemma3, two groups that see everything": (
+        "gemma3_text",
+        {
+            "num_hidden_layers": 6,
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"] * 2,
+        },
+    ),
     "gpt_oss": ("gpt_oss", {"sliding_window": 16}),
 }
 WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer

@@ -12,6 +12,11 @@ import torch
 from tests.support.oracle import MATRIX_AXES, ROOMY, Oracle, matrix, options, tiny_oracle
 from tests.support.sweep import combinations
 from tests.support.windows import WINDOWED, WINDOWS, Released
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +69,21 @@ def test_a_pool_that_holds_no_sequence_as_a_whole(
     tokens = 4 * (8 if model != "mistral, short" else 4)
     tight = replace(ROOMY, kv_tokens=tokens, token_budget=7, overlap=overlap, prefix_cache=prefix_cache)
     oracle.check(tight)
+
+
+@pytest.mark.parametrize("model", ["gemma3", "gemma3, two groups that see everything"])
+def test_blocks_of_one_group_that_are_lost(model: str, oracle: Oracle) -> None:
+    def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        scheduler, plan = core._scheduler, core._scheduler.schedule
+
+        def losing():
+            for sequence in scheduler._running:
+                scheduler.pool.forget(sequence.tables[1][2:3])
+            return plan()
+
+        scheduler.schedule = losing
+        return core
+
+    made = options(preempted=False, chunked=True, overlap=False, prefix_cache=True)
+    assert oracle.check(replace(made, max_rows=2), build=build).core.cached_tokens > 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
@@ -14,9 +16,7 @@ from thothy_ai.engine.scheduling.blocks import BlockPool
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 SIZE = 2
-CONFIG = EngineConfig(
-    block_size=SIZE, num_blocks=25, max_rows=9, token_budget=64, max_context=60, windows=(None, 5, 5, 3)
-)
+CONFIG = EngineConfig(block_size=SIZE, num_blocks=25, max_rows=9, token_budget=64, max_context=60)
 
 
 def waiting(tokens: list[int], salt: str = "") -> Sequence:
@@ -26,7 +26,7 @@ def waiting(tokens: list[int], salt: str = "") -> Sequence:
 class Tables:
     """Sequences whose tokens are computed at once, and what was written to each block."""
 
-    def __init__(self, config: EngineConfig = CONFIG) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self.pool = BlockPool(config.num_blocks, SIZE)
         self.tables = BlockTables(config, self.pool)
         self.config, self.running = config, list[Sequence]()
@@ -79,13 +79,13 @@ class TablesMachine(RuleBasedStateMachine):
 
     sequences = Bundle("sequences")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.all = Tables()
+    @initialize(windows=st.sampled_from([(None, 5, 5, 3), (None, None, 5, 3), (5, 5, 3)]))
+    def begin(self, windows: tuple[int | None, ...]) -> None:
+        self.all = Tables(replace(CONFIG, windows=windows))
 
-    @rule(target=sequences, tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14), salt=st.sampled_from("ab"))
-    def arrive(self, tokens: list[int], salt: str):
-        return self.all.start(tokens, salt) or multiple()
+    @rule(target=sequences, zeros=st.integers(0, 14), ones=st.integers(1, 3), salt=st.sampled_from("aab"))
+    def arrive(self, zeros: int, ones: int, salt: str):
+        return self.all.start([0] * zeros + [1] * ones, salt) or multiple()
 
     @rule(sequence=sequences, tokens=st.lists(st.integers(0, 1), min_size=1, max_size=5))
     def grow(self, sequence: Sequence, tokens: list[int]) -> None:
@@ -104,6 +104,11 @@ class TablesMachine(RuleBasedStateMachine):
         self.all.running.remove(sequence)
         self.all.tables.release(sequence)
 
+    @rule(block=st.integers(1, CONFIG.num_blocks - 1))
+    def lose(self, block: int) -> None:
+        """As if it had been evicted, or never been the one that is found."""
+        self.all.pool.forget([block])
+
     @invariant()
     def each_has_what_it_sees(self) -> None:
         for sequence in self.all.running:
@@ -117,10 +122,7 @@ TestTables = TablesMachine.TestCase
 
 
 def test_a_prefix_needs_the_last_blocks_of_a_window_only() -> None:
-    config = EngineConfig(
-        block_size=SIZE, num_blocks=60, max_rows=9, token_budget=64, max_context=60, windows=(None, 5)
-    )
-    made = Tables(config)
+    made = Tables(replace(CONFIG, num_blocks=60, windows=(None, 5)))
     one = made.start([*range(12)])
     assert one is not None
     one.tokens += range(100, 108)
@@ -136,3 +138,11 @@ def test_a_prefix_needs_the_last_blocks_of_a_window_only() -> None:
     made.pool.forget([one.tables[1][4]])  # of those that are needed after six blocks, and not after eight
     assert made.tables.find(waiting([*range(12), 50]), 12).blocks == ()
     assert len(made.tables.find(waiting([*range(12), *range(100, 108), 50]), 20).blocks) == 10
+
+
+def test_a_prefix_needs_all_blocks_of_each_group_that_sees_everything() -> None:
+    made = Tables(replace(CONFIG, windows=(None, None, 3)))
+    one = made.start([*range(12)])
+    assert one is not None
+    made.pool.forget([one.tables[1][4]])
+    assert made.tables.find(waiting([*range(12), 50]), 12).blocks == tuple(one.tables[0][:4])

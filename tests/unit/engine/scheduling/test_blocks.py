@@ -242,3 +242,10 @@ def test_idle_checks_walk_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now += 20.0
     with pytest.raises(RuntimeError):
         pool.check()
+
+
+def test_nothing_can_retain_the_dummy() -> None:
+    pool = BlockPool(4, 2)
+    with pytest.raises(RuntimeError, match="dummy"):
+        pool.retain([DUMMY_BLOCK])
+    assert len(pool.allocate(3)) == 3

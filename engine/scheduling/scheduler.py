@@ -42,6 +42,7 @@ class Scheduler:
         self._lengths = LengthEstimator()
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
+        self._passed: list[Sequence] = []  # several tokens in the last step: windows may have left blocks behind
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
@@ -72,6 +73,10 @@ class Scheduler:
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
         self._states.begin_step()
+        for sequence in self._passed:  # before others are preempted for want of these blocks
+            if sequence.row != NO_ROW and self._tables.release_unread(sequence):
+                self._refused = None
+        self._passed.clear()
         builder, running = StepBuilder(), tuple(self._running)
         self._batch_budget = max(1, self.token_budget // _BATCH_SHARE)
         budget = self._admit_urgent(self.token_budget, builder)
@@ -290,6 +295,8 @@ class Scheduler:
         sequence.in_flight += 1
         if end >= (sequence.registered + 1) * self._config.block_size:
             self._tables.register(sequence, end)
+        if count > 1 and self._windowed:
+            self._passed.append(sequence)
         if sequence.borders and end == sequence.borders[0]:
             slot = self._states.keep(sequence, self._chain_at(sequence, end))
             if slot is not None:

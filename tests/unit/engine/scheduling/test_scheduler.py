@@ -133,6 +133,24 @@ def test_as_many_are_admitted_as_windows_let_in() -> None:
     assert first.released == [(first.computed - 6) // 2]  # before its last step
 
 
+def test_nothing_is_preempted_while_a_read_prompt_holds_blocks_that_nothing_reads() -> None:
+    scheduler = Scheduler(EngineConfig(8, 44, max_rows=9, token_budget=200, max_context=200, windows=(None, 8)))
+    for _ in range(60):
+        scheduler._lengths.observe("", 1, 100)
+    short = [long(name, 13) for name in "abcd"]
+    for place, each in enumerate(short):
+        each.tokens[0] = 100 + place
+        scheduler.add(each)
+    run(scheduler)
+    prompt = long("prompt", 97)
+    scheduler.add(prompt)
+    for _ in range(5):  # the others need two blocks each while it needs none
+        run(scheduler)
+    assert scheduler.stats.running == 5
+    assert scheduler.preemptions == 0
+    assert prompt.released == [0, 11]
+
+
 def test_what_a_sequence_released_is_found_until_it_is_needed() -> None:
     scheduler = Scheduler(replace(WINDOWED, num_blocks=40))
     first, second = long("first"), long("second")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import product
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.figures import turned
@@ -29,7 +30,7 @@ _AUXILIARIES = frozenset(  # the beginnings of longer ones, which may stand betw
     """been being becom have havin were sido estad siend stato stata stati state esser viene être étaie étant
     blive blivi bleve werde worde wurde zosta będzi были было была буде було""".split()  # noqa: SIM905  a list to read
 )
-_VERB_FIRST = frozenset({"ja", "ko", "tr"})  # languages in which what is denied stands before its negation
+_MIN_ADDED = 3  # letters of a word that a statement adds to what its evidence denies
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +86,67 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
 def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | None:
     """Reject a statement that its own evidence denies, or that says up where its evidence says down.
 
-    The two are a pair, however few words they share. A denial counts if the word that it denies is in the statement.
-    Not across languages: the evidence is from a source that tells its language.
+    The two are a pair, however few words they share, and often differ in what they add. So only what leaves nothing
+    else to read counts, in the languages whose limits ("not before noon") are known, and not across languages: the
+    evidence is from a source that tells its language.
     """
     language = primary(locale)
-    if (detect.language(source) or language) != language:
+    limits = table("contradiction")["limits"].get(language)
+    if limits is None or (detect.language(source) or language) != language:
         return None
+    limited = re.compile(rf"(?<!\w)(?:{limits})(?!\w)", re.IGNORECASE)
     mine, theirs = _whole(text, language), _whole(evidence, language)
-    fault = _turn(mine, theirs, [theirs]) if mine.content & theirs.content else ""
-    negation, soft = (_pattern("negation", word, language) for word in ("strong", "soft"))
-    if negation and soft and not (fault or mine.denies or mine.says("negation", "open")):
-        for clause in filter(negation.search, _CLAUSE.split(theirs.text)):
-            before, after = (
-                [word for word in _longer(soft.sub(" ", negation.sub(" ", part)), language) if word not in _AUXILIARIES]
-                for part in negation.split(clause, 1)
-            )
-            beside, every = before[-1:] if language in _VERB_FIRST else after[:1], {*before, *after}
-            is_mine = beside and mine.content.issuperset(beside) and len(mine.content & every) >= len(every) / 2
-            if is_mine and _whole(clause, language).really_denies:
-                fault = "says what its evidence denies"
+    fault = ""
+    if not (limited.search(mine.text) or mine.denies or mine.says("negation", "open")):
+        clauses = [part for part in _CLAUSE.split(theirs.text) if not limited.search(part)]
+        fault = next((found for part in clauses if (found := _denial(mine, _whole(part, language), theirs))), "")
+    if not (fault or theirs.says("negation", "strong") or are_apart(periods(text), periods(evidence))):
+        pairs = product(_CLAUSE.split(mine.text), _CLAUSE.split(theirs.text))
+        sides = ((_whole(ours, language), _whole(other, language)) for ours, other in pairs)
+        fault = next((found for ours, other in sides if (found := _same_turned(ours, other, theirs))), "")
     if not fault:
         return None
     at = source.find(evidence)
     place = (at, at + len(evidence)) if at >= 0 else None
     return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{fault}: {text[:120]!r}", mine.span, place)
+
+
+def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
+    """What a clause denies of a statement: it has the word beside the negation and all that follows, and adds nothing
+    behind it. Whoever acts may be named on one side only, if nothing follows: "The warehouse has not been approved".
+    """
+    negation, soft = (_pattern("negation", word, clause.language) for word in ("strong", "soft"))
+    if not (negation and soft and clause.really_denies):
+        return ""
+    ours = [word[:_PREFIX] for word in words(mine.text, mine.language)]
+    before, after = (
+        [word for word in words(soft.sub(" ", negation.sub(" ", part)), clause.language) if len(word) > 1]
+        for part in negation.split(clause.text, 1)
+    )
+    after = [word[:_PREFIX] for word in after if word[:_PREFIX] not in _AUXILIARIES]
+    if not after or after[0] not in ours:
+        return ""
+    said, actors = (
+        {*after[:1], *_longer(" ".join(after), clause.language)},
+        {*_longer(" ".join(before), clause.language)},
+    )
+    actors -= _AUXILIARIES
+    told = {word[:_PREFIX] for word in words(evidence.text, evidence.language)}
+    added = {word for word in ours[ours.index(after[0]) :] if len(word) >= _MIN_ADDED} - told
+    is_same = not actors or actors & mine.content or len(said) == 1
+    return "says what its evidence denies" if said <= set(ours) and is_same and not added else ""
+
+
+def _same_turned(mine: _Sentence, theirs: _Sentence, evidence: _Sentence) -> str:
+    """The direction of a change that a clause turns around, if both clauses begin with what changes."""
+    subject = next(_longer(mine.text, mine.language), "")
+    if not subject or subject != next(_longer(theirs.text, theirs.language), ""):
+        return ""
+    idioms = table("contradiction")["no_turn"].get(mine.language)
+    if idioms and re.search(rf"(?<!\w)(?:{idioms})(?!\w)", f"{mine.text} {theirs.text}", re.IGNORECASE):
+        return ""
+    fault = _turn(mine, theirs, [evidence])
+    return fault if len(mine.content - evidence.content) <= 1 else ""  # the verb
 
 
 def _longer(text: str, language: str) -> Iterator[str]:

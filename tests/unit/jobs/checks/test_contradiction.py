@@ -143,3 +143,34 @@ def test_a_statement_is_held_against_its_own_evidence(
     if finding:
         start = (source or quote).index(quote)
         assert (finding.span, finding.source) == ((0, len(point)), (start, start + len(quote)))
+
+
+@pytest.mark.parametrize(
+    ("point", "quote", "locale"),
+    [
+        ("Bakers open at noon.", "Bakers do not open before noon.", "en"),
+        ("The shop closes at six.", "The shop does not close until six.", "en"),
+        ("Most visitors stay for a week.", "Most visitors do not stay longer than a week.", "en"),
+        ("Young buyers choose used bikes.", "Young buyers do not choose new bikes.", "en"),
+        ("Residents pay a flat rate for water.", "Residents do not pay for water by the litre.", "en"),
+        ("The grid can take more solar power.", "The grid cannot take more wind power.", "en"),
+        ("The museum opened at night for the first time.", "The museum had never opened at night.", "en"),
+        ("Volunteers run the library.", "The city does not run the library, volunteers do.", "en"),
+        ("Workers dropped off 300 bikes.", "The number of bikes rose to 300.", "en"),
+        ("The harbour festival this fall draws 5,000 guests.", "The harbour festival has grown to 5,000 guests.", "en"),
+        ("The workshop raised 4,000 euros.", "Donations to the workshop dropped to 4,000 euros.", "en"),
+        ("Sales fell short of the target.", "Sales rose less than the target.", "en"),
+        ("Visitors increased at the museum.", "The museum said there was no decline in visitors.", "en"),
+        ("Rents fell in 2023.", "Rents rose in 2024.", "en"),
+        ("Viele Gäste bleiben eine Woche.", "Viele Gäste bleiben nicht länger als eine Woche.", "de"),
+        ("Busse fahren erstmals auch nachts.", "Bisher fahren Busse nicht nachts, ab Mai schon.", "de"),
+        ("Das Dorf senkt die Gebühren.", "Die Gebühren steigen seit Jahren, das Dorf will gegensteuern.", "de"),
+        ("Die Preise fallen auf, weil sie hoch sind.", "Die Preise sind gestiegen und hoch.", "de"),
+        ("Le magasin ouvre à midi.", "Le magasin n'ouvre pas avant midi.", "fr"),
+        ("Les jeunes achètent des vélos d'occasion.", "Les jeunes n'achètent pas de vélos neufs.", "fr"),
+        ("El proyecto cuesta tres millones de euros.", "El proyecto no cuesta más de tres millones de euros.", "es"),
+        ("El museo abrió por primera vez de noche.", "El museo no abrió nunca de noche hasta ayer.", "es"),
+    ],
+)
+def test_a_limit_or_a_contrast_denies_nothing(point: str, quote: str, locale: str) -> None:
+    assert checks.denied(point, quote, quote, locale) is None

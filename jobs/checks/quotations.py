@@ -69,7 +69,8 @@ def misquoted(text: str, source: str, locale: str) -> Rejection | None:
 
 
 def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, locale: str) -> Rejection | None:
-    """Reject the quote of a point that shares no longer word and no figure with it, if another point's shares two.
+    """Reject the quote of a point that shares no longer word and no figure with it, if another point's shares two, and
+    less with its own point: the two were exchanged.
 
     Not across languages: the quotes are from a source that tells its language.
     """
@@ -78,9 +79,11 @@ def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, loca
         return None
     said = stems(points[place]["point"], language)
     shared = [len(said & stems(point["quote"], language)) for point in points]
-    if shared[place] or max(shared) < _SHARED:
+    best = shared.index(max(shared))
+    own = stems(points[best]["point"], language) & stems(points[best]["quote"], language)
+    if shared[place] or shared[best] < _SHARED or len(own) >= shared[best]:
         return None
-    quote, better = (points[each]["quote"][:80] for each in (place, shared.index(max(shared))))
+    quote, better = (points[each]["quote"][:80] for each in (place, best))
     detail = f"{quote!r} has nothing of its point, {better!r} has"
     return Rejection(RejectionReason.UNSUPPORTED, detail)
 
@@ -112,8 +115,10 @@ def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str
 
 def _is_another(description: str, speaker: str, source: str, language: str) -> bool:
     """Whether the source has the words of a description, and none of them before the name of a speaker or in the rest
-    of its sentence.
+    of its sentence. Who leads a firm, the firm and the paper that asked may be anybody.
     """
+    if re.match(rf"(?:{table('speech')['anybody'][language]})(?!\w)", description, re.IGNORECASE):
+        return False
     said = stems(description, language)
     names = [match for part in _parts(speaker) if len(part) > _PREFIX for match in re.finditer(re.escape(part), source)]
     around = " ".join(
@@ -165,7 +170,7 @@ def _is_one_person(one: str, other: str, source: str) -> bool:
 def _unnamed_speaker(language: str) -> re.Pattern[str] | None:
     """Finds who speaks without a name, in what stands before or behind a quotation."""
     speech = table("speech")
-    if not (articles := speech["articles"].get(language)):
+    if not ((articles := speech["articles"].get(language)) and language in speech["anybody"]):
         return None
     said, spoken = rf"(?i:{speech['verbs'][language]})", rf"(?i:{speech['as'][language]})"
     described = rf"(?i:{articles})\s?([^\W\d][\w'’-]+(?: [^\W\d][\w'’-]{{3,}}){{0,2}})"

@@ -173,6 +173,45 @@ def test_a_speaker_without_a_name_is_doubted_if_another_one_said_it(form: str, f
     assert (finding and found is not None and found in finding.detail) == (found and True)
 
 
+FOUNDER = (
+    "The company's founder, Tom Reed, was asked about jobs. A debate followed, long and sometimes loud, in which many "
+    "who work there spoke of what they had seen, and of what they fear for the years to come, if nothing changes. "
+    '"Nobody will lose a job here," Reed told the paper. The head of the firm had said so before.'
+)
+PATRON = (
+    "Le patron de l'entreprise a parlé d'emplois. « Personne ne perdra son travail ici », a dit Tom Rey au journal. "
+    "Tout le monde était là."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale"),
+    [
+        ('"Nobody will lose a job here," said the head of the company.', FOUNDER, "en"),
+        ('"Nobody will lose a job here," said the firm.', FOUNDER, "en"),
+        ("« Personne ne perdra son travail ici », assure le patron.", PATRON, "fr"),
+        ("Selon le journal, « Personne ne perdra son travail ici ».", PATRON, "fr"),
+    ],
+)
+def test_who_leads_a_firm_or_asks_may_be_anybody(text: str, source: str, locale: str) -> None:
+    assert checks.misquoted(text, source, locale) is None
+
+
+def test_a_quotation_as_evidence_need_not_share_a_word_with_its_point() -> None:
+    points = [
+        {
+            "point": "Young families move away.",
+            "quote": '"We had to leave; we could not pay the rent," says a father of two.',
+        },
+        {
+            "point": "Rents in the harbour rose by 9 percent, twice as fast as young incomes of families.",
+            "quote": "Rents rose by 9 percent last year, while incomes of young families grew by 4 percent.",
+        },
+    ]
+    source = " ".join(point["quote"] for point in points)
+    assert [checks.exchanged(place, points, source, "en") for place in (0, 1)] == [None, None]
+
+
 def test_a_speaker_without_a_name_in_german() -> None:
     said = "„Wir verkaufen den alten Hafen an niemanden“"
     assert checks.misquoted(f"{said}, sagte der Gemeinderat.", SITZUNG, "de") is not None

@@ -17,6 +17,7 @@ from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Value
 from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema, post_pattern, prose_pattern
+from thothy_ai.jobs.text.strings import counted
 
 __all__ = ["KIND", "MAX_VARIANTS", "Hook", "HookArtifact", "Variant"]
 
@@ -57,6 +58,9 @@ def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
         yield from faults
         return
     yield from _part_faults(request, values)
+    if len(texts) > request.variants:  # fewer are a matter of who writes them
+        many = f"{counted(len(texts), 'variant')}, more than the {request.variants} asked for"
+        yield PartFault(("variants",), Rejection(RejectionReason.TOO_LONG, many))
     yield from copied(request, texts, MAX_COPIED)
     yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 

@@ -169,3 +169,6 @@ def test_an_editor_may_leave_out_what_was_asked_for() -> None:
     hook = Hook(source=SOURCE, variants=3)
     one = {"variants": [{"angle": "the news", "text": "In Vauban, the second car now has two wheels."}]}
     assert check_edit("hook", hook.model_dump(mode="json"), one).findings == []
+    two = {"variants": [*one["variants"], {"angle": "a question", "text": "Would you sell your car for a bike?"}]}
+    single = check_edit("hook", hook.model_dump(mode="json") | {"variants": 1}, two)
+    assert [(found["reason"], found["part"]) for found in single.findings] == [("too_long", "variants")]

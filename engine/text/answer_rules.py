@@ -159,7 +159,8 @@ class RuleWriter:
 
 def _text_of(parameter: Parameter) -> str:
     """The expression of a value without quotes."""
-    return "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
+    text = "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
+    return f"(null|{text})" if parameter.nullable else text
 
 
 def _schemas(tool: CalledTool) -> int:

@@ -222,6 +222,8 @@ class Divider:
                 self._argue(f"{', ' if written else '{'}{json.dumps(parameter.name, ensure_ascii=False)}: ")
                 if parameter.schema is not None:
                     return self._go_on(text[len(key) :], self._in_json)
+                if parameter.nullable:
+                    return self._go_on(text[len(key) :], self._at_nullable)
                 if not parameter.texts:
                     self._argue('"')
                 return self._go_on(text[len(key) :], self._in_text)
@@ -242,6 +244,17 @@ class Divider:
         if not self._held.startswith(self._end_value):
             return False
         return self._go_on(self._held[len(self._end_value) :], self._in_pairs)
+
+    def _at_nullable(self) -> bool:
+        """Before a value without quotes that is none if it is null."""
+        null = "null" + self._end_text
+        if self._held.startswith(null):
+            self._argue("null")
+            return self._go_on(self._held[len(null) :], self._in_pairs)
+        if null.startswith(self._held):
+            return False
+        self._argue('"')
+        return self._go_on(self._held, self._in_text)
 
     def _in_text(self) -> bool:
         """In a value without quotes, or in one of the listed ones, which is taken as a whole."""

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.answer_form import PairForm
 
-_TOLD = frozenset(("title", "description", "default", "examples", "$comment", "deprecated"))  # which bind nothing
-_TREE = frozenset(("type", "properties", "required", "additionalProperties", "$schema", "$id"))
 _DEFINED = ("$defs", "definitions")
+_ROOT = "$root"  # the definition that stands for the schema of all arguments in that of one
+_OF_ANY = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "$dynamicRef", "$recursiveRef"))
+_OF_OBJECTS = frozenset(
+    (
+        "minProperties", "maxProperties", "patternProperties", "propertyNames", "unevaluatedProperties",
+        "dependentRequired", "dependentSchemas", "dependencies",
+    )
+)  # fmt: skip
+_OF_STRINGS = _OF_ANY | {"type", "$ref", "minLength", "maxLength", "pattern", "format"}
+_NAMED = ("properties", "patternProperties", "dependentSchemas", *_DEFINED)  # schemas by names, which may be keywords
+_VALUES = ("enum", "const", "default", "examples")
+# A reference that leads elsewhere than to a definition.
+_TO_ROOT = re.compile(r'"\$ref": "#(?!/(?:\$defs|definitions)/)')
+_MAX_LENGTH = 2**32 - 1  # as the compiler of schemas has it
 _MAX_REFERENCES = 16  # one to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """`schema` binds the value, as JSON. Without it, it is one of `texts`, which stand for JSON texts, or any text of
-    at most `most` characters, without quotes.
+    at most `most` characters, without quotes. Where it is `nullable`, the text `null` is none.
     """
 
     name: str
@@ -27,6 +42,7 @@ class Parameter:
     schema: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     most: int | None = None
+    nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +55,109 @@ class CalledTool:
 
 def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm) -> tuple[Parameter, ...]:
     """In the schema's order. InvalidRequestError for a schema that binds several of them together."""
-    defined = {name: schema[name] for name in _DEFINED if name in schema}
-    tree = _referred(schema, place)
+    tree = _referred(schema, schema)
+    if tree is None:
+        raise InvalidRequestError(f"{place}.$ref: there is no {schema['$ref']!r}", place)
     for keyword in tree:
-        if keyword not in _TREE | _TOLD and keyword not in _DEFINED:
+        if keyword in _OF_ANY | _OF_OBJECTS:
             says = f"{place}.{keyword}: this model writes arguments one by one, and no keyword can bind them together"
             raise InvalidRequestError(says, place)
     required, values = tree.get("required", []), tree.get("properties", {})
     if not isinstance(values, dict) or not isinstance(required, list) or not all(isinstance(n, str) for n in required):
         raise InvalidRequestError(f"{place}: expected properties by name, and a list of those required", place)
     values = values | {name: True for name in required if name not in values}
-    return tuple(_parameter(name, value, defined, pairs, required=name in required) for name, value in values.items())
+    try:
+        return tuple(
+            _parameter(name, value, schema, pairs, required=name in required) for name, value in values.items()
+        )
+    except RecursionError as error:
+        raise InvalidRequestError(f"{place}: it is nested too deeply", place) from error
 
 
-def _referred(schema: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The definition that a schema refers to as a whole, if it does."""
+def _referred(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema that one refers to as a whole, if it does; None if there is none."""
     found: Any = schema
     for _ in range(_MAX_REFERENCES):
         if not isinstance(found, Mapping):
             break
         if "$ref" not in found:
             return found
-        root, *steps = str(found["$ref"]).split("/")
-        found = schema if root == "#" else None
+        start, *steps = str(found["$ref"]).split("/")
+        found = root if start == "#" else None
         for step in steps:
-            found = found.get(step) if isinstance(found, Mapping) else None
-    raise InvalidRequestError(f"{place}.$ref: there is no {schema['$ref']!r}", place)
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, Mapping) else None
+    return None
 
 
-def _parameter(name: str, value: Any, defined: Mapping[str, Any], pairs: PairForm, *, required: bool) -> Parameter:  # noqa: ANN401  a schema
-    own = {} if value is True else value
-    binding = {key: each for key, each in own.items() if key not in _TOLD} if isinstance(own, Mapping) else {}
+def _parameter(name: str, value: Any, root: Mapping[str, Any], pairs: PairForm, *, required: bool) -> Parameter:  # noqa: ANN401  a schema
+    """Whatever is not known to be a string is bound as JSON, where a keyword that is malformed is refused."""
+    binding, nullable = _binding({} if value is True else value, root)
     words = {"boolean": {"True": "true", "False": "false"}, "null": {"None": "null"}}
-    if not pairs.bare and binding.keys() == {"type"} and str(binding["type"]) in words:
+    if not pairs.bare and not nullable and binding.keys() == {"type"} and str(binding["type"]) in words:
         return Parameter(name, required, texts=words[binding["type"]])
-    if pairs.bare and (texts := _texts(binding, pairs)):
-        return Parameter(name, required, texts=texts)
-    if pairs.bare and binding.get("type") == "string" and binding.keys() <= {"type", "maxLength"}:
-        return Parameter(name, required, most=binding.get("maxLength"))
-    schema = {**own, **defined} if isinstance(own, Mapping) else own
-    return Parameter(name, required, json.dumps(schema, ensure_ascii=False))
+    if pairs.bare and not (nullable and pairs.quote):  # what is in quotes of its own is no null
+        if (texts := _texts(binding, pairs)) and not (nullable and "null" in texts):
+            return Parameter(name, required, texts=texts | ({"null": "null"} if nullable else {}))
+        most: Any = binding.get("maxLength", math.inf)
+        counts = type(most) in (int, float) and ((0 <= most <= _MAX_LENGTH and most % 1 == 0) or most == math.inf)
+        if binding.get("type") == "string" and binding.keys() <= {"type", "maxLength"} and counts:
+            return Parameter(name, required, most=None if most == math.inf else int(most), nullable=nullable)
+    return Parameter(name, required, _whole({} if value is True else value, root))
+
+
+def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:  # noqa: ANN401  a schema
+    """What may bind a string, of a schema or the one that it refers to; and whether null is allowed beside it."""
+    if not isinstance(schema, Mapping):
+        return {}, False
+    binding = {key: each for key, each in schema.items() if key in _OF_STRINGS}
+    if binding.keys() == {"$ref"} and (found := _referred(schema, root)) is not None:
+        binding = {key: each for key, each in found.items() if key in _OF_STRINGS}
+    kinds = binding.get("type")
+    if isinstance(kinds, list) and len(kinds) == 2 and "null" in kinds and binding.keys().isdisjoint(("enum", "const")):
+        return binding | {"type": kinds[kinds[0] == "null"]}, True
+    for several in ("anyOf", "oneOf"):
+        choices = binding.get(several)
+        if binding.keys() == {several} and isinstance(choices, list) and len(choices) == 2:
+            others = [_binding(each, root)[0] for each in choices if each != {"type": "null"}]
+            return (others[0], True) if len(others) == 1 else (binding, False)
+    return binding, False
 
 
 def _texts(binding: Mapping[str, Any], pairs: PairForm) -> dict[str, str]:
     """The strings that alone are allowed, if they can be written without quotes."""
     if not binding.keys() <= {"type", "enum", "const"} or binding.get("type", "string") != "string":
         return {}
-    listed = [binding["const"]] if "const" in binding else binding.get("enum", ())
-    plain = all(isinstance(each, str) and each and pairs.after_text.strip() not in each for each in listed)
+    listed = [binding["const"]] if "const" in binding else binding.get("enum")
+    if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
+        return {}
+    plain = all(pairs.after_text.strip() not in each for each in listed)
     return {each: json.dumps(each, ensure_ascii=False) for each in listed} if plain else {}
+
+
+def _whole(schema: Any, root: Mapping[str, Any]) -> str:  # noqa: ANN401  a schema
+    """The schema of one argument as JSON text, with all that it may refer to in that of all."""
+    defined = {name: root[name] for name in _DEFINED if name in root}
+    text = json.dumps({**schema, **defined} if isinstance(schema, Mapping) else schema, ensure_ascii=False)
+    if not _TO_ROOT.search(text):
+        return text
+    moved = _moved({**schema, **defined})
+    moved["$defs"] = {**moved.get("$defs", {}), _ROOT: _moved({key: root[key] for key in root.keys() - {*_DEFINED}})}
+    return json.dumps(moved, ensure_ascii=False)
+
+
+def _moved(schema: Any) -> Any:  # noqa: ANN401  a schema
+    """The schema with references to the root that lead to its definition."""
+    if isinstance(schema, list):
+        return [_moved(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved = dict[str, Any]()
+    for key, each in schema.items():
+        if key == "$ref" and _TO_ROOT.match(f'"$ref": "{each}'):
+            moved[key] = f"#/$defs/{_ROOT}{str(each)[1:]}"
+        elif key in _NAMED and isinstance(each, Mapping):
+            moved[key] = {name: _moved(of) for name, of in each.items()}
+        else:
+            moved[key] = each if key in _VALUES else _moved(each)
+    return moved

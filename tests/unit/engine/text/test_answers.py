@@ -454,12 +454,70 @@ def test_each_argument_is_bound_by_its_schema(name: str, changes: dict[str, Any]
         ({"type": "object", "required": "a"}, "a list of those required"),
         ({"type": "object", "properties": {"a": {"not": {}}}}, "tools.0.function.parameters.properties.a"),
         ({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}, "parameters.properties.a"),
+        *(
+            ({"properties": {"a": {"enum": listed}}}, "properties.a: .*enum must be an array")
+            for listed in (None, 5, "abc")
+        ),
+        *(
+            (
+                {"properties": {"a": {"type": "string", "maxLength": most}}},
+                "properties.a: #/maxLength: expected a whole number",
+            )
+            for most in (-1, True, "5", None, 1.5)
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["pairs", "python"])
 def test_what_cannot_bind_single_arguments_is_refused(name: str, parameters: dict[str, Any], says: str) -> None:
     with pytest.raises((GrammarError, InvalidRequestError), match=says):
         grammar(name, request(None, tool("bad", parameters)))
+
+
+OPTIONAL: dict[str, Any] = {
+    "type": "object",
+    "nullable": False,
+    "x-order": ["city", "unit"],
+    "$defs": {"Unit": {"enum": ["c", "f"], "title": "Unit"}, "Same": {"$ref": "#/properties/days"}},
+    "properties": {
+        "city": {"anyOf": [{"type": "string", "maxLength": 5.0}, {"type": "null"}], "default": None, "title": "City"},
+        "unit": {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}]},
+        "other": {"$ref": "#/$defs/Unit", "description": "of other words"},
+        "note": {"type": ["null", "string"]},
+        "days": {"type": "integer", "minimum": 1},
+        "more": {"$ref": "#/properties/days"},
+        "same": {"type": "array", "items": {"$ref": "#/$defs/Same"}},
+        "then": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({"city": "Bern", "unit": "f", "other": "c", "note": "nullable"}, True),
+        ({"city": None, "unit": None, "note": None, "then": None}, True),
+        ({"city": "", "note": "nul"}, True),
+        ({"city": "Zürich"}, False),
+        ({"unit": "k"}, False),
+        ({"other": None}, False),
+        ({"days": 2, "more": 3, "same": [4], "then": {"more": 2, "then": {"city": "Ulm"}}}, True),
+        ({"more": 0}, False),
+        ({"same": ["4"]}, False),
+        ({"then": {"more": 0}}, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["pairs", "coder"])
+def test_what_may_be_null_and_what_refers_to_the_whole_are_taken(
+    name: str, given: dict[str, Any], allowed: bool
+) -> None:
+    calls = [("f", json.dumps(given, ensure_ascii=False))]
+    text, asked = text_of(name, calls), request(None, tool("f", OPTIONAL))
+    assert takes(name, asked, thought(name, ""), text) is allowed
+    required = request(None, tool("f", OPTIONAL), choice=ToolChoice.REQUIRED)
+    assert takes(name, required, thought(name, ""), *pieces(name, calls)) is allowed
+    if allowed:
+        whole = answer(name, asked).marks.spelled(thought(name, "") + text)
+        assert divided(name, asked, list(whole))[2] == divided(name, asked, [whole])[2] == calls
 
 
 def test_a_name_that_begins_as_another_does_is_told_apart() -> None:

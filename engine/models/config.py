@@ -77,9 +77,9 @@ class ModelConfig(ModelShape):
         if 0 in mlp_sizes:
             raise ModelLoadError(f"intermediate_size is {getattr(config, 'intermediate_size', None)!r}")
         uneven = architecture if isinstance(architecture, UnevenFamily) else None
-        sizes = () if uneven is None else zip(uneven.kv_heads, uneven.windows, strict=True)
-        everywhere = next((each.size for each, window in sizes if window is None), head_dim)
-        rope, local_rope = read_ropes(config, everywhere, head_dim)
+        of_uneven = () if uneven is None else zip(uneven.windows, uneven.kv_heads, strict=True)
+        sizes = {window is None: heads.size for window, heads in of_uneven}
+        rope, local_rope = read_ropes(config, sizes.get(True, head_dim), sizes.get(False, head_dim))
         return cls(
             family=config.model_type,
             architecture=architecture,

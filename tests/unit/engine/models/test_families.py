@@ -182,6 +182,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma4 heads alike, windows elsewhere": (
         "gemma4_text", {"global_head_dim": 16, "num_global_key_value_heads": None, "layer_types": LATER_WINDOWS},
     ),
+    "gemma4 windows of smaller heads": ("gemma4_text", {"per_layer_config": {"0": {"head_dim": 8}}}),
     "gemma4 a stretch": ("gemma4_text", {"rope_parameters": GEMMA4_ROPE}),
     "gemma4 small": ("gemma4_text", GEMMA4_SMALL),
     "gemma4 small, more tokens than have logits": ("gemma4_text", GEMMA4_SMALL | {"vocab_size_per_layer_input": 140}),

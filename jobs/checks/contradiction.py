@@ -97,8 +97,9 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
     limited = re.compile(rf"(?<!\w)(?:{limits})(?!\w)", re.IGNORECASE)
     mine, theirs = _whole(text, language), _whole(evidence, language)
     fault = ""
-    if not (limited.search(mine.text) or mine.denies or mine.says("negation", "open")):
-        clauses = [part for part in _CLAUSE.split(theirs.text) if not limited.search(part)]
+    is_open = any(side.says("negation", "open") or limited.search(side.text) for side in (mine, theirs))
+    if not (is_open or mine.denies):
+        clauses = _CLAUSE.split(theirs.text)
         fault = next((found for part in clauses if (found := _denial(mine, _whole(part, language), theirs))), "")
     if not (fault or theirs.says("negation", "strong") or are_apart(periods(text), periods(evidence))):
         pairs = product(_CLAUSE.split(mine.text), _CLAUSE.split(theirs.text))
@@ -124,7 +125,7 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
         for part in negation.split(clause.text, 1)
     )
     after = [word[:_PREFIX] for word in after if word[:_PREFIX] not in _AUXILIARIES]
-    if not after or after[0] not in ours:
+    if not before or not after or after[0] not in ours:  # "Not the city builds flats" denies who does
         return ""
     said, actors = (
         {*after[:1], *_longer(" ".join(after), clause.language)},

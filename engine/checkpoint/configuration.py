@@ -30,6 +30,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
+_LETTERS = "M*-E"  # types of layers in a hybrid_override_pattern
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -99,9 +100,10 @@ def _require_layer_types(content: Mapping[str, Any], where: Path) -> None:
     from transformers.configuration_utils import ALLOWED_LAYER_TYPES, remap_legacy_layer_types  # noqa: PLC0415  slow
 
     for part in (content, content.get("text_config") or {}):
-        kinds = part.get("layer_types") or part.get("layers_block_type")
-        for index, kind in enumerate(kinds if isinstance(kinds, list) else ()):
-            if remap_legacy_layer_types([str(kind)])[0] not in ALLOWED_LAYER_TYPES:
+        kinds = part.get("layer_types") or part.get("layers_block_type") or part.get("hybrid_override_pattern")
+        known = _LETTERS if isinstance(kinds, str) else ALLOWED_LAYER_TYPES
+        for index, kind in enumerate(kinds if isinstance(kinds, list | str) else ()):
+            if remap_legacy_layer_types([str(kind)])[0] not in known:
                 raise UnsupportedModelError(f"{where}: layer {index} is of type {kind!r}, which is not implemented")
 
 

@@ -48,7 +48,7 @@ class GGUFNames:
       `norm_eps`: the field and the key of the norms' epsilon.
       `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
       `partial_rotary`: the file may have only some of a head's dimensions rotate.
-      `by_layer`: fields that follow from each layer's KV heads and its inner size, where a file lists these; 0: none.
+      `by_layer`: fields that follow from the numbers of each layer, 0 for none, that a file must list at keys `listed`.
       `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
@@ -63,7 +63,8 @@ class GGUFNames:
     changed: Mapping[str, Change] = field(default_factory=dict)
     unpacked: tuple[str, ...] = ()
     top: Mapping[str, str] = field(default_factory=lambda: {"output_norm": "model.norm"})
-    by_layer: Callable[[Sequence[int], Sequence[int]], Mapping[str, Any]] | None = None
+    listed: tuple[str, ...] = (".attention.head_count_kv",)
+    by_layer: Callable[..., Mapping[str, Any]] | None = None
     aliases: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class GraniteHybrid(Granite):
         },
         interleaved=True,
         changed=GGUF_SPACE_CHANGES,
-        by_layer=lambda heads, _: {"layer_types": ["full_attention" if each else "linear_attention" for each in heads]},
+        by_layer=lambda heads: {"layer_types": ["full_attention" if each else "linear_attention" for each in heads]},
         settings={
             **GGUF_GRANITE_SETTINGS,
             "mamba_d_conv": ".ssm.conv_kernel",

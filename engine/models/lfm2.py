@@ -50,7 +50,7 @@ class Lfm2:
         },
         changed={"shortconv.conv.weight": taps},
         top={"token_embd_norm": "model.embedding_norm"},
-        by_layer=lambda heads, _: {"layer_types": ["full_attention" if each else "conv" for each in heads]},
+        by_layer=lambda heads: {"layer_types": ["full_attention" if each else "conv" for each in heads]},
         norm_eps=("norm_eps", ".attention.layer_norm_rms_epsilon"),
         settings={"conv_L_cache": ".shortconv.l_cache"},
         present={"conv_bias": "shortconv.in_proj.bias"},

@@ -102,6 +102,7 @@ class NemotronH:
         experts={"ffn_up_exps": "mixer.experts.{}.up_proj", "ffn_down_exps": "mixer.experts.{}.down_proj"},
         changed=GGUF_SPACE_CHANGES,
         aliases=("nemotron_h",),
+        listed=(".attention.head_count_kv", ".feed_forward_length"),
         by_layer=_kinds,
         norm_eps=("layer_norm_epsilon", ".attention.layer_norm_rms_epsilon"),
         settings={

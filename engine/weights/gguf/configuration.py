@@ -65,16 +65,26 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
             fields[name] = _number(file, key)
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
     layers = fields["num_hidden_layers"]
-    heads, inner = (each[:layers] for each in (kv_heads(file)[1], by_layer(file, _INNER, 0)[1]))
-    if heads and names.by_layer is not None:
-        fields |= names.by_layer(heads, inner)
-    elif 0 in (*heads, *inner):
+    if names.by_layer is not None:
+        fields |= names.by_layer(*(_listed(file, key, layers) for key in names.listed))
+    elif any(0 in numbers[:layers] for numbers in (kv_heads(file)[1], by_layer(file, _INNER, 0)[1])):
         raise UnsupportedModelError(f"{file.path}: layers without KV heads or an MLP are not implemented")
     if names.windows_in_some and file.holds(_WINDOWED):
         fields["layer_types"] = _layer_types(file, fields["num_hidden_layers"])
     _refuse_unread(file, fields)
     fields |= {"architectures": [causal_class(model_type)]}
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
+
+
+def _listed(file: GGUFFile, key: str, layers: int) -> tuple[int, ...]:
+    """The number of each layer; ModelLoadError unless the file lists them."""
+    numbers = by_layer(file, key, 0)[1][:layers]
+    if len(numbers) < layers:
+        raise ModelLoadError(
+            f"{file.path}: metadata {file.architecture + key!r} is {file.get(key, object)!r}: "
+            f"this architecture needs a list of {layers} numbers, one of each layer"
+        )
+    return numbers
 
 
 def causal_class(model_type: str) -> str:

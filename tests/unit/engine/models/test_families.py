@@ -416,6 +416,11 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ("nemotron_h", {"sliding_window": 12}, "sliding_window"),
         ("nemotron_h", {"layers_block_type": ["mlp", "full_attention"]}, "layer 0 is of type 'mlp'"),
         ("nemotron_h", {"layers_block_type": ["full_attention", "conv1d"]}, "layer 1 is of type 'conv1d'"),
+        (
+            "nemotron_h",
+            {"layer_types": None, "layers_block_type": None, "hybrid_override_pattern": "M-Z*"},
+            "layer 2 is of type 'Z'",
+        ),
         ("nemotron_h", {"moe_intermediate_size": 24}, "inner size of 24"),
         ("qwen3_next", {"layer_types": ["linear_attention"] * 3}, "layers are all recurrent"),
         (

@@ -342,3 +342,22 @@ def test_numbers_of_kv_heads_that_make_no_model(heads: object, tmp_path: Path) -
     path = write_gguf(folder, tmp_path / "t.gguf", architecture="lfm2", extra=metadata, convert=lfm2)
     with pytest.raises(ModelLoadError, match="head_count_kv"):
         load(path, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["attention.head_count_kv", "feed_forward_length"])
+@pytest.mark.parametrize("said", [2, [0, 2]])
+def test_lists_that_say_what_layers_are_must_be_whole(key: str, said: int | list[int], tmp_path: Path) -> None:
+    case = CASES["nemotron_h, dense"]
+
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        nemotron_layers(writer)
+        writer.kv_data[0].pop(f"nemotron_h.{key}")
+        (writer.add_head_count_kv if "head" in key else writer.add_feed_forward_length)(said)
+
+    folder = tiny_model("nemotron_h", tmp_path, **case.fields)
+    path = write_gguf(
+        folder, tmp_path / "t.gguf", architecture="nemotron_h", extra=metadata, convert=nemotron,
+        choose=lambda _: Quant.F32,
+    )  # fmt: skip
+    with pytest.raises(ModelLoadError, match=f"'nemotron_h.{key}' is .*: this architecture needs a list of 6 numbers"):
+        load(path, tmp_path)

@@ -92,6 +92,8 @@ def test_every_setting_and_engine_option_is_reachable_from_env(tmp_path: Path) -
     seen = environment_of(found["worker"]) | environment_of(found["engine"])
     for name in wanted:
         assert seen[name].endswith(wanted[name]), name
+    for name, value in environment_of(found["serve"]).items():
+        assert name not in wanted or value.endswith(wanted[name]), name
     elsewhere = {*engine_variables(), "THOTHY_MODEL", "THOTHY_KINDS"}
     assert {*environment_of(found["dispatcher"])} >= wanted.keys() - elsewhere
 

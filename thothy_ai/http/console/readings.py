@@ -95,11 +95,20 @@ class Readings:
         )
         return self._alarms.look(sight, time.monotonic())
 
+    @property
+    def judges(self) -> bool:
+        """Whether all sources have been read since someone looks, but for Prometheus, so that no alarm means none."""
+        asked = [poller for name, poller in self._pollers.items() if name != "alerts"]
+        return bool(asked) and all(poller.polled.is_set() for poller in asked)
+
     def unjudged(self) -> tuple[str, int] | None:
         """Why some alarms are not judged, and how many; None if all are."""
-        if "alerts" not in self._pollers:
+        if self._settings.prometheus_url is None:
             return "no Prometheus is configured (THOTHY_PROMETHEUS_URL)", len(BY_PROMETHEUS)
-        if isinstance(latest := self._pollers["alerts"].latest, Unreachable):
+        poller = self._pollers.get("alerts")
+        if poller is None or not poller.polled.is_set():
+            return "Prometheus has not been read yet", len(BY_PROMETHEUS)
+        if isinstance(latest := poller.latest, Unreachable):
             return f"Prometheus does not answer at {latest.why}", len(BY_PROMETHEUS)
         return None
 

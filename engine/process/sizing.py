@@ -22,6 +22,7 @@ from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
+from thothy_ai.kernels.paged import KVHeads
 
 _CPU_KV_TOKENS = 16_384
 _LENGTHS = (2_000, 4_000, 16_000)  # of sequences
@@ -32,7 +33,7 @@ _MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # states of prefixes, which siblings share
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
 _MAX_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
-_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
+_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, of each kind of heads, and for CUDA graphs
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 _ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
 GB = 1e9
@@ -219,7 +220,8 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
             kept = 2 * budget * model.num_heads * model.widest_head + sum(sizes_up_to(budget)) * model.hidden_size
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
-        return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
+        kinds = {KVHeads(model.num_kv_heads, model.head_dim), *filter(None, model.attended)}
+        return 2 * activations + logits + drawing + rows + mixed + pieces + len(kinds) * _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.widest_head * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

@@ -87,6 +87,15 @@ def test_a_step_s_experts_need_room_for_what_each_of_them_makes(tmp_path: Path) 
     assert more == 2 * sizes.token_budget * 8 * 2048 * 2
 
 
+def test_each_kind_of_heads_has_buffers(tmp_path: Path) -> None:
+    model, device = model_config(tiny_model("gemma4_text", tmp_path)), torch.device("cuda")
+    sizes = engine_sizes(model, EngineOptions(url=""), device)
+    alike = replace(model, kv_heads=(max(model.kv_heads, key=lambda heads: heads.size),) * model.num_layers)
+    one = replace(alike, num_kv_heads=alike.kv_heads[0].number, head_dim=alike.kv_heads[0].size)
+    more = workspace_bytes(model, sizes, torch.bfloat16, device) - workspace_bytes(one, sizes, torch.bfloat16, device)
+    assert more == 1 << 29
+
+
 @pytest.mark.parametrize(
     ("family", "overrides", "inner"),
     [

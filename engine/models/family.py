@@ -47,7 +47,9 @@ class SparseFamily(Family, Protocol):
     """A family whose layers, or some of them, are mixtures of experts."""
 
     @property
-    def experts(self) -> ExpertSizes: ...
+    def experts(self) -> ExpertSizes | None:
+        """None: this one has none, as its configuration says."""
+        ...
 
 
 @runtime_checkable

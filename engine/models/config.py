@@ -125,7 +125,7 @@ class ModelConfig(ModelShape):
         further = ("mtp.",) if self.recurrent else ()
         shared = (index for index, source in enumerate(self.kv_sources) if source != index)
         pairs = (f"model.layers.{index}.self_attn.{kind}_" for index in shared for kind in "kv")
-        unused = (f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+        unused = (f"model.layers.{self.stored_layers + index}." for index in range(self.num_unused_layers))
         return (*further, *pairs, *unused)
 
     @property

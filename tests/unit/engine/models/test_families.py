@@ -440,6 +440,13 @@ def test_what_a_family_would_compute_wrongly_is_refused(
         model_config(folder)
 
 
+@pytest.mark.parametrize("family", ["falcon_h1", "nemotron_h"])
+def test_layers_that_predict_further_tokens_follow_those_of_the_checkpoint(family: str, tmp_path: Path) -> None:
+    config = model_config(tiny_model(family, tmp_path, num_mtp_layers=2))
+    assert config.stored_layers != config.num_layers
+    assert config.unused == ("mtp.", *(f"model.layers.{config.stored_layers + index}." for index in range(2)))
+
+
 @pytest.mark.parametrize("kind", ["chunked_attention", "linear_attention"])
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss"])
 def test_layers_that_see_in_another_way_are_refused(family: str, kind: str, tmp_path: Path) -> None:

@@ -74,13 +74,23 @@ class Load:
         return [sample for sample in self.samples if sample.error is None]
 
     @property
+    def is_short(self) -> bool:
+        """Whether all answers ended within less time than one takes, so that their ends tell no rate."""
+        return self._span < (self.percentile("whole", 0.5) or 0.0)
+
+    @property
     def answers_per_second(self) -> float:
         """From the end of the first answer to that of the last: before it, the server was not loaded yet, and the time
-        in which the last answers are written is no part of the load.
+        in which the last answers are written is no part of the load. Of a short load, that of its whole time: a rate
+        that is too low rather than too high.
         """
+        answers = len(self.answered)
+        return answers / self.seconds if self.is_short or not self._span else (answers - 1) / self._span
+
+    @property
+    def _span(self) -> float:
         ends = [sample.end for sample in self.answered]
-        took = max(ends) - min(ends) if ends else 0.0
-        return (len(ends) - 1) / took if took else len(ends) / self.seconds
+        return max(ends) - min(ends) if ends else 0.0
 
     def percentile(self, name: str, share: float) -> float | None:
         """Of `first_token`, `per_token` or `whole`, of the answered requests; or of `late`, of all."""

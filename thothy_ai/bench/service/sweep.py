@@ -97,6 +97,7 @@ class Sweep:
             **times,
             "client_cpu": load.cpu,
             "client_lags": load.lags,
+            "short": load.is_short,
         }
 
 
@@ -175,14 +176,14 @@ def sweep_columns() -> list[str]:
 
 
 def sweep_rows(sweep: Sweep) -> list[list[str]]:
-    """A row for each rate; times in milliseconds. A rate at which the client lagged is marked."""
+    """A row for each rate; times in milliseconds. Marked is a rate at which the client lagged, or which was short."""
 
     def milliseconds(value: float | None) -> str:
         return "-" if value is None else f"{1e3 * value:,.1f}"
 
     return [
         [
-            f"{of['rate']:g}{' *' if of['client_lags'] else ''}",
+            f"{of['rate']:g}{' *' if of['client_lags'] else ''}{' !' if of['short'] else ''}",
             f"{of['requests_per_second']:.2f}",
             f"{of['failed']:,}",
             *(milliseconds(of[name][label]) for name in TIMES for label in SHARES),
@@ -195,7 +196,7 @@ def sweep_rows(sweep: Sweep) -> list[list[str]]:
 
 
 def verdict(sweep: Sweep) -> list[str]:
-    """What the table means: the target, the knee, and whether the client kept up."""
+    """What the table means: the target, the knee, whether loads were long enough, and whether the client kept up."""
     options, target = sweep.options, sweep.options.target
     says = f"{options.share:.0%} of answers have their first token within {1e3 * target.first_token:g} ms"
     lines = [f"Target: {says}, and {1e3 * target.per_token:g} ms per further token."]
@@ -205,6 +206,12 @@ def verdict(sweep: Sweep) -> list[str]:
         lines.append(f"Knee: above {sweep.knee:g} requests per second, the highest rate that was tried.")
     else:
         lines.append(f"Knee: {sweep.knee:.3g} requests per second.")
+    if short := [load for load in sweep.loads if load.is_short]:
+        whole = max(load.percentile("whole", 0.5) or 0.0 for load in short)
+        lines.append(
+            f"! All answers ended within less time than one takes, up to {whole:.3g} s: these rates are those of the"
+            " whole load, and too low. Load the server for longer with --seconds."
+        )
     if lagging := [load for load in sweep.loads if load.lags]:
         late = max(load.percentile("late", 0.99) or 0.0 for load in lagging)
         cpu = max(load.cpu for load in lagging)

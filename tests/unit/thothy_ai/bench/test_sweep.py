@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from thothy_ai.bench.service.load import Goal, Load, RequestTiming, percentile
-from thothy_ai.bench.service.sweep import NEAR, Sweep, SweepOptions, find_knee, verdict
+from thothy_ai.bench.service.sweep import NEAR, Sweep, SweepOptions, find_knee, sweep_rows, verdict
 
 
 @pytest.mark.parametrize(("knee", "start"), [(37.0, 1.0), (0.3, 8.0), (8.0, 8.0), (1000.0, 1.0)])
@@ -75,10 +75,23 @@ def test_percentiles() -> None:
 
 
 def test_throughput_is_that_of_the_loaded_server() -> None:
-    """Four answers of 10 s each to requests of one second each: one per second, and not four in 13 s."""
-    load = Load(1, 13, 0.1, tuple(RequestTiming(float(at), 0.0, 0.1, 10.0, 100) for at in range(4)))
+    """Twelve answers of 10 s each to requests of one second each: one per second, and not twelve in 21 s."""
+    load = Load(1, 21, 0.1, tuple(RequestTiming(float(at), 0.0, 0.1, 10.0, 100) for at in range(12)))
     assert load.answers_per_second == pytest.approx(1.0)
     [shown] = Sweep(SweepOptions("x", target=Goal(0.2, 0.2)), "m", 50, (load,)).to_json()["loads"]
     assert (shown["output_tokens_per_second"], shown["goodput"]) == (pytest.approx(100.0), pytest.approx(1.0))
     assert Load(1, 10, 0.1, load.samples[:1]).answers_per_second == 0.1
     assert Load(1, 10, 0.1, (RequestTiming(0.0, 0.0, error="x"),)).answers_per_second == 0.0
+
+
+def test_a_load_that_is_shorter_than_an_answer_tells_no_rate_by_its_ends() -> None:
+    """Of a hundred requests within a second: all answers end after 20 s, within a second."""
+    load = Load(100, 21, 0.1, tuple(RequestTiming(at / 100, 0.0, 0.1, 20.0, 400) for at in range(100)))
+    sweep = Sweep(SweepOptions("x", target=Goal(0.2, 0.2)), "m", 50, (load,))
+    [shown] = sweep.to_json()["loads"]
+    assert (shown["requests_per_second"], shown["goodput"]) == (pytest.approx(100 / 21), pytest.approx(100 / 21))
+    assert shown["short"]
+    assert sweep_rows(sweep)[0][0] == "100 !"
+    assert "up to 20 s" in verdict(sweep)[-1]
+    longer = Load(1, 60, 0.1, tuple(RequestTiming(float(at), 0.0, 0.1, 20.0, 400) for at in range(40)))
+    assert (longer.is_short, longer.answers_per_second) == (False, pytest.approx(1.0))

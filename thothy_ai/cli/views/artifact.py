@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from thothy_ai.producer.decisions import verifier_named
-
 
 def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
     """One line: model, version of the prompts, and seed; none if nothing was recorded."""
@@ -19,6 +17,7 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
 def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:
     """The counts of a verification's labels, and one line per claim that is not supported."""
     from thothy_ai.jobs.plans.verification import SUPPORTED
+    from thothy_ai.producer.decisions import verifier_named
 
     claims = verification["claims"] if verification else []
     if not claims:

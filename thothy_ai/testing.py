@@ -174,8 +174,8 @@ class _Job:
                 "reason": self.reason or "sent_back", "detail": self.detail or "", "artifact": before["body"],
                 "note": given["note"],
             }  # fmt: skip
-            self.drafts = [replace(self.output, body=before["body"], findings=())] if self.output else []
-            self.artifact = self.edit = self.finished_at = self.reason = self.detail = None
+            self.drafts = [self.output] if self.output else []
+            self.artifact = self.finished_at = self.reason = self.detail = None
             self.state, self.failures = JobState.QUEUED, (self.options.max_attempts or 1) - 1
             late = self.options.deadline is not None and self.options.deadline <= datetime.now(UTC)
             self.options = replace(self.options, not_before=None, deadline=None if late else self.options.deadline)
@@ -305,6 +305,8 @@ class InMemoryQueue:
         finish = self._attempt(job.claim())
         job.failures += finish.failures
         job.state, job.reason, job.detail = finish.state, finish.reason, finish.detail
+        if finish.is_draft or finish.outcome is Outcome.SUCCEEDED:  # until then, an edit that was sent back stands
+            job.edit = None
         if finish.is_draft and finish.judged is not None:
             if (job.previous or {}).get("note"):  # what was sent back is nobody's choice any more
                 job.drafts.clear()

@@ -7,11 +7,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
 
 from tests.support.echo_kind import Echo
+from tests.support.fake_engine import FakeGeneration
 from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.errors import (
     ArtifactRejectedError,
@@ -96,6 +98,36 @@ def test_people_decide_alike_on_both(queue: Queue) -> None:
     in_memory = InMemoryQueue(queue.settings)
     in_memory.answer(Echo, {"echo": "ok and all of it"})
     assert decided(in_memory.producer, in_memory.run) == recorded
+
+
+def test_an_edit_that_was_sent_back_stands_alike_on_both(queue: Queue) -> None:
+    def decided(producer: Producer, settle: Callable[[str], object]) -> list[Any]:
+        job, seen = producer.enqueue(Echo(text="ok and all of it"), max_attempts=1), list[Any]()
+        settle('{"echo": "ok"}')
+        job.artifact().decide("edit", by="Ann", body={"echo": "retry it is."})
+        for said in ("no JSON", "no JSON", '{"echo": "retry"}'):
+            job.artifact().decide("send_back", by="Bo", note="Name it.")
+            settle(said)
+            now = job.artifact().current
+            seen.append((now.version, now.review, now.body, now.written, now.edited_by, len(now.findings)))
+            with pytest.raises(NeedsEditError) as caught:
+                job.result(timeout=0)
+            seen.append(caught.value.draft)
+        return seen
+
+    def settle(said: str) -> None:
+        with patch.object(FakeGeneration, "_finished", lambda self, _, reason: finished(self, said, reason)):
+            bench.settle()
+
+    def settle_in_memory(said: str) -> None:
+        in_memory.answer(Echo, said)
+        in_memory.run()
+
+    finished = FakeGeneration._finished
+    with runner_bench(queue, policies={"*": Policy.REVIEW}) as bench:
+        recorded = decided(queue.producer, settle)
+    in_memory = InMemoryQueue(queue.settings.model_copy(update={"policies": {"*": Policy.REVIEW}}))
+    assert decided(in_memory.producer, settle_in_memory) == recorded
 
 
 def test_asynchronous_producers_decide_alike_on_both(queue: Queue) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EngineConfig:
     def max_sequence_tokens(self) -> int:
         """Maximum tokens of one sequence: bounded by the context, and by what the whole pool holds at once."""
         lengths = range(self.max_context + 1)
-        most = lambda length: self.most_blocks(length, self.token_budget)  # noqa: E731
+        most = partial(self.most_blocks, count=self.token_budget)
         return bisect_right(lengths, self.num_blocks - 1, key=most) - 1
 
     @property

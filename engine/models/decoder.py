@@ -113,9 +113,9 @@ class Decoder:
     ) -> tuple[Tensor, Tensor]:
         residual = self.embedding(tokens.ids)
         given = repeat(None) if self.inputs is None else self.inputs(tokens.ids, residual, operations)
-        contexts = [
-            LayerContext(operations, tokens, attention, *each) for each in zip(caches, given, strict=False)
-        ]  # of an abridged decoder, fewer than inputs
+        # An abridged decoder has fewer layers than inputs.
+        pairs = zip(caches, given, strict=False)
+        contexts = [LayerContext(operations, tokens, attention, *each) for each in pairs]
         layer = self.layers[0]
         attended = layer.attend(torch.zeros_like(residual), residual, contexts[0])
         for following, context in zip(self.layers[1:], contexts[1:], strict=True):

@@ -90,9 +90,8 @@ class PrefixGroups:
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
         self._shared: list[_Shared] | None = []
-        self._agreed: dict[
-            tuple[Sequence | int, ...], int
-        ] = {}  # depths, by sequences and the depth of the first table
+        # Depths by all tables, of sequences and their depth by the first.
+        self._agreed: dict[tuple[Sequence | int, ...], int] = {}
 
     def join(self, sequence: Sequence) -> None:
         """Add a sequence that begins to decode: the full blocks of its prompt do not change until it leaves."""
@@ -147,8 +146,9 @@ class PrefixGroups:
         return ordered, groups
 
     def _agree(self, shared: list[_Shared]) -> None:
-        """Make prefixes as short as all tables agree where some sequence sees them, which is the less the longer they
-        run: most agreed before.
+        """Shorten prefixes to where a table differs at a place that some sequence still sees.
+
+        Sequences see less of their prefix the longer they run, so that what agreed once agrees for good.
         """
         before, self._agreed = self._agreed, {}
         for index, (places, depth) in enumerate(shared):

@@ -62,7 +62,7 @@ class StateSpace:
     """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024).
 
     `projection` is merged: the gates of results, what the convolution mixes (values, and what they are written and read
-    by), and what steps are computed of; each is multiplied by its of `factors`, if there are any. `norm`
+    by), and what steps are computed of; each is multiplied by its own of the `factors`, if there are any. `norm`
     [heads * values] is that of gated results, over each of `norm_groups`, or None.
     """
 

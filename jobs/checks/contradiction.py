@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import product
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.figures import turned
@@ -30,6 +29,11 @@ _AUXILIARIES = frozenset(  # the beginnings of longer ones, which may stand betw
     """been being becom have havin were sido estad siend stato stata stati state esser viene être étaie étant
     blive blivi bleve werde worde wurde zosta będzi были было была буде було""".split()  # noqa: SIM905  a list to read
 )
+_FIGURE = re.compile(r"(?!(?:19|20)\d\d(?!\d))(?<![\d.,])\d(?:[\d.,]*\d)?")
+_BREAK, _BESIDE = (
+    re.compile(r"[;:–—。]|[,、，]\s?(?!\d)"),
+    25,
+)  # between a figure and the verb that it belongs to, characters
 _MIN_ADDED = 3  # letters of a word that a statement adds to what its evidence denies
 
 
@@ -87,24 +91,20 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
     """Reject a statement that its own evidence denies, or that says up where its evidence says down.
 
     The two are a pair, however few words they share, and often differ in what they add. So only what leaves nothing
-    else to read counts, in the languages whose limits ("not before noon") are known, and not across languages: the
-    evidence is from a source that tells its language.
+    else to read counts, denials only in the languages whose limits ("not before noon") are known. Not across
+    languages: the evidence is from a source that tells its language.
     """
     language = primary(locale)
-    limits = table("contradiction")["limits"].get(language)
-    if limits is None or (detect.language(source) or language) != language:
+    if (detect.language(source) or language) != language:
         return None
-    limited = re.compile(rf"(?<!\w)(?:{limits})(?!\w)", re.IGNORECASE)
     mine, theirs = _whole(text, language), _whole(evidence, language)
     fault = ""
-    is_open = any(side.says("negation", "open") or limited.search(side.text) for side in (mine, theirs))
-    if not (is_open or mine.denies):
-        clauses = _CLAUSE.split(theirs.text)
-        fault = next((found for part in clauses if (found := _denial(mine, _whole(part, language), theirs))), "")
+    if not any(side.says("limits", "words") or side.says("negation", "open") for side in (mine, theirs)):
+        fault = next(
+            filter(None, (_denial(mine, _whole(part, language), theirs) for part in _CLAUSE.split(evidence))), ""
+        )
     if not (fault or theirs.says("negation", "strong") or are_apart(periods(text), periods(evidence))):
-        pairs = product(_CLAUSE.split(mine.text), _CLAUSE.split(theirs.text))
-        sides = ((_whole(ours, language), _whole(other, language)) for ours, other in pairs)
-        fault = next((found for ours, other in sides if (found := _same_turned(ours, other, theirs))), "")
+        fault = _same_turned(mine, theirs)
     if not fault:
         return None
     at = source.find(evidence)
@@ -117,7 +117,11 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
     behind it. Whoever acts may be named on one side only, if nothing follows: "The warehouse has not been approved".
     """
     negation, soft = (_pattern("negation", word, clause.language) for word in ("strong", "soft"))
-    if not (negation and soft and clause.really_denies):
+    if (
+        not (negation and soft and _pattern("limits", "words", mine.language))
+        or mine.denies
+        or not clause.really_denies
+    ):
         return ""
     ours = [word[:_PREFIX] for word in words(mine.text, mine.language)]
     before, after = (
@@ -138,16 +142,31 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
     return "says what its evidence denies" if said <= set(ours) and is_same and not added else ""
 
 
-def _same_turned(mine: _Sentence, theirs: _Sentence, evidence: _Sentence) -> str:
-    """The direction of a change that a clause turns around, if both clauses begin with what changes."""
-    subject = next(_longer(mine.text, mine.language), "")
-    if not subject or subject != next(_longer(theirs.text, theirs.language), ""):
+def _same_turned(mine: _Sentence, theirs: _Sentence) -> str:
+    """The direction of a change that a statement turns around: of the same figure, or of what both begin with, if the
+    statement adds nothing.
+    """
+    fault = _turn(mine, theirs, [theirs])
+    if not fault or mine.says("limits", "words") or any(side.says("no_turn", "words") for side in (mine, theirs)):
         return ""
-    idioms = table("contradiction")["no_turn"].get(mine.language)
-    if idioms and re.search(rf"(?<!\w)(?:{idioms})(?!\w)", f"{mine.text} {theirs.text}", re.IGNORECASE):
-        return ""
-    fault = _turn(mine, theirs, [evidence])
-    return fault if len(mine.content - evidence.content) <= 1 else ""  # the verb
+    subject, other = (next(_longer(side.text, side.language), "") for side in (mine, theirs))
+    is_same = bool(subject) and subject == other and len(mine.content - theirs.content) <= 1  # the verb
+    return fault if is_same or _moved(mine) & _moved(theirs) else ""
+
+
+def _moved(sentence: _Sentence) -> set[str]:
+    """The figures beside a word of a direction, years apart."""
+    pattern = "|".join(
+        f"(?:{each.pattern})" for word in ("up", "down") if (each := _pattern("direction", word, sentence.language))
+    )
+    moves = [match.span() for match in re.finditer(pattern, sentence.text, re.IGNORECASE)] if pattern else []
+    return {
+        figure[0]
+        for figure in _FIGURE.finditer(sentence.text)
+        for start, end in moves
+        if not _BREAK.search(gap := sentence.text[min(end, figure.end()) : max(start, figure.start())])
+        and len(gap) <= _BESIDE
+    }
 
 
 def _longer(text: str, language: str) -> Iterator[str]:

@@ -8,10 +8,25 @@ without windows has one group, and a table is all that a sequence has.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.scheduling.blocks import DUMMY_BLOCK, BlockPool, Prefix
+from thothy_ai.engine.scheduling.blocks import DUMMY_BLOCK, BlockPool, Chain, Prefix
 from thothy_ai.engine.scheduling.sequence import Sequence
+
+
+class FoundTables(NamedTuple):
+    """A prefix that a sequence can be resumed from: its blocks by group, and the chain that its next block hangs on.
+    The dummy stands for blocks before a window that are not there any more.
+    """
+
+    tables: list[list[int]]
+    chain: Chain
+
+    @property
+    def blocks(self) -> list[int]:
+        """Those of the first group."""
+        return self.tables[0]
 
 
 class BlockTables:
@@ -26,25 +41,25 @@ class BlockTables:
             if group or window is not None:  # a first group that sees everything has all that is found, to its end
                 self._by_window[window].append(group)
 
-    def find(self, sequence: Sequence, limit: int) -> Prefix:
+    def find(self, sequence: Sequence, limit: int) -> FoundTables:
         """The longest prefix among a sequence's first `limit` tokens that it can be resumed from."""
         found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit)
+        tables = self.of(found)
         if self.groups == 1:
-            return found
-        chains = [self._pool.chain_of(block) for block in found.blocks]
-        depth = place = len(chains)
+            return FoundTables(tables, found.chain)
+        depth = place = len(found.blocks)
         firsts = self._first_blocks(depth)
         while place > min(firsts.values()):
             place -= 1
-            blocks = (found.blocks[place], *(self._pool.find_beside(chains[place]) or self._none))
             needed = (self._by_window[window] for window, first in firsts.items() if place >= first)
-            if not all(blocks[group] for groups in needed for group in groups):
+            if not all(tables[group][place] for groups in needed for group in groups):
                 depth, firsts = place, self._first_blocks(place)
-        return Prefix(found.blocks[:depth], chains[depth - 1] if depth else sequence.request.salt)
+        chain = self._pool.chain_of(found.blocks[depth - 1]) if depth else sequence.request.salt
+        return FoundTables([table[:depth] for table in tables], chain)
 
-    def begin(self, sequence: Sequence, prefix: Prefix, computed: int) -> None:
+    def begin(self, sequence: Sequence, prefix: FoundTables, computed: int) -> None:
         """Give a sequence the blocks of a found prefix, of which it has computed so many tokens."""
-        sequence.tables = self.of(prefix)
+        sequence.tables = [[*table] for table in prefix.tables]  # which grow
         sequence.released = [self._config.first_block(window, computed) for window in self._config.windows]
         sequence.num_blocks = len(prefix.blocks)
         sequence.num_held = self.groups * sequence.num_blocks - sum(sequence.released)

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
-from thothy_ai.engine.scheduling.block_tables import BlockTables
-from thothy_ai.engine.scheduling.blocks import BlockPool, Chain, Prefix
+from thothy_ai.engine.scheduling.block_tables import BlockTables, FoundTables
+from thothy_ai.engine.scheduling.blocks import BlockPool, Chain
 from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
@@ -232,7 +232,7 @@ class Scheduler:
             self._states.promise(sequence)
         return True
 
-    def _depth(self, prefix: Prefix) -> int:
+    def _depth(self, prefix: FoundTables) -> int:
         """Blocks of a found prefix that need not be computed: in a recurrent model, those before the last state kept.
         The blocks after that are written again, with the same keys and values.
         """

@@ -131,12 +131,12 @@ def test_a_prefix_needs_the_last_blocks_of_a_window_only() -> None:
     made.pool.forget(one.tables[1][:3])
     other = waiting([*range(12), 50])
     found = made.tables.find(other, 12)
-    assert found.blocks == tuple(one.tables[0][:6])
+    assert found.blocks == one.tables[0][:6]
     made.tables.begin(other, found, 12)
     assert (other.released, other.num_held) == ([0, 4], 6 + 2)
     assert other.held[-4:] == [one.tables[0][4], one.tables[1][4], one.tables[0][5], one.tables[1][5]]
     made.pool.forget([one.tables[1][4]])  # of those that are needed after six blocks, and not after eight
-    assert made.tables.find(waiting([*range(12), 50]), 12).blocks == ()
+    assert made.tables.find(waiting([*range(12), 50]), 12).blocks == []
     assert len(made.tables.find(waiting([*range(12), *range(100, 108), 50]), 20).blocks) == 10
 
 
@@ -145,4 +145,4 @@ def test_a_prefix_needs_all_blocks_of_each_group_that_sees_everything() -> None:
     one = made.start([*range(12)])
     assert one is not None
     made.pool.forget([one.tables[1][4]])
-    assert made.tables.find(waiting([*range(12), 50]), 12).blocks == tuple(one.tables[0][:4])
+    assert made.tables.find(waiting([*range(12), 50]), 12).blocks == one.tables[0][:4]

@@ -104,7 +104,12 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
             filter(None, (_denial(mine, _whole(part, language), theirs) for part in _CLAUSE.split(evidence))), ""
         )
     if not (fault or theirs.says("negation", "strong") or are_apart(periods(text), periods(evidence))):
-        fault = _same_turned(mine, theirs)
+        idiom = mine.says("limits", "words") or any(side.says("no_turn", "words") for side in (mine, theirs))
+        subject, other = (next(_longer(side.text, language), "") for side in (mine, theirs))
+        adds_nothing = len(mine.content - theirs.content) <= 1  # the verb
+        # Of the same figure, or of what both begin with.
+        if not idiom and ((subject and subject == other and adds_nothing) or _moved(mine) & _moved(theirs)):
+            fault = _turn(mine, theirs, [theirs])
     if not fault:
         return None
     at = source.find(evidence)
@@ -140,18 +145,6 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
     added = {word for word in ours[ours.index(after[0]) :] if len(word) >= _MIN_ADDED} - told
     is_same = not actors or actors & mine.content or len(said) == 1
     return "says what its evidence denies" if said <= set(ours) and is_same and not added else ""
-
-
-def _same_turned(mine: _Sentence, theirs: _Sentence) -> str:
-    """The direction of a change that a statement turns around: of the same figure, or of what both begin with, if the
-    statement adds nothing.
-    """
-    fault = _turn(mine, theirs, [theirs])
-    if not fault or mine.says("limits", "words") or any(side.says("no_turn", "words") for side in (mine, theirs)):
-        return ""
-    subject, other = (next(_longer(side.text, side.language), "") for side in (mine, theirs))
-    is_same = bool(subject) and subject == other and len(mine.content - theirs.content) <= 1  # the verb
-    return fault if is_same or _moved(mine) & _moved(theirs) else ""
 
 
 def _moved(sentence: _Sentence) -> set[str]:

@@ -92,7 +92,7 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
     such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; one of three or
     four letters has its plurals only. A German noun has its capital in other forms, too.
     """
-    wanted = _plain(phrase)
+    wanted = _visible(phrase).casefold()
     if not wanted:
         return None
     before = r"(?<!\w)" if _BORDERED.match(wanted[0]) else ""
@@ -147,7 +147,3 @@ def contradicts(wanted: str, avoided: str, locale: str = "") -> bool:
 
 def _visible(text: str) -> str:
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES).split())
-
-
-def _plain(text: str) -> str:
-    return _visible(text).casefold()

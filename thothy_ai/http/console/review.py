@@ -35,6 +35,7 @@ from thothy_ai.errors import (
 from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, cut, is_whole, visible
 from thothy_ai.http.errors import ApiError
+from thothy_ai.jobs import registry
 from thothy_ai.jobs.publishing.html import html
 from thothy_ai.producer.decisions import DECIDED, MAX_NOTE_CHARS, CurrentVersion, Decision, leaves
 
@@ -55,6 +56,7 @@ class ReviewPages:
     """Drafts and decisions are in the database; only what a list says of the latest artifacts is kept here."""
 
     def __init__(self, site: Site) -> None:
+        registry.names()  # loads the kinds, for which the first list would wait
         self._site = site
         self._abouts: dict[WaitingArtifact, tuple[str, int]] = {}  # which do not change
         piece = "/review/{id:uuid}"

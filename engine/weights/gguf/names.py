@@ -68,7 +68,7 @@ def by_layer(file: GGUFFile, key: str, default: int) -> tuple[int, tuple[int, ..
         case list(said) if len(some := {*said} - {0}) == 1 and all(type(each) is int for each in said):
             return some.pop(), tuple(said)
         case other:
-            raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {other!r}")
+            raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {repr(other)[:200]}")
 
 
 def tensors_read(file: GGUFFile) -> list[str]:

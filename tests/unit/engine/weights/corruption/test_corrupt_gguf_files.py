@@ -126,7 +126,7 @@ def test_every_key_with_absurd_values(hf_folder: Path, whole: bytes, logits: tor
 NAMED: dict[str, tuple[str, Any, Kind | None, str]] = {
     "no heads": ("llama.attention.head_count", 0, Kind.UINT32, "head_count' is 0"),
     "heads below none": ("llama.attention.head_count", -4, Kind.INT32, "head_count' is -4"),
-    "no KV heads": ("llama.attention.head_count_kv", 0, Kind.UINT32, "num_key_value_heads is 0"),
+    "no KV heads": ("llama.attention.head_count_kv", 0, Kind.UINT32, "head_count_kv' is 0"),
     "fewer layers than there are": ("llama.block_count", 1, Kind.UINT32, "block_count is 1, but .* layer 1"),
     "more layers": ("llama.block_count", 3, Kind.UINT32, "block_count is 3, but .* layer 2 are missing"),
     "layers without end": ("llama.block_count", 2**32 - 1, Kind.UINT32, "block_count is 4294967295"),

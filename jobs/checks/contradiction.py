@@ -97,11 +97,11 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
     language = primary(locale)
     if (detect.language(source) or language) != language:
         return None
-    mine, theirs = _whole(text, language), _whole(evidence, language)
+    mine, theirs = _sentence(text, language), _sentence(evidence, language)
     fault = ""
     if not any(side.says("limits", "words") or side.says("negation", "open") for side in (mine, theirs)):
         fault = next(
-            filter(None, (_denial(mine, _whole(part, language), theirs) for part in _CLAUSE.split(evidence))), ""
+            filter(None, (_denial(mine, _sentence(part, language), theirs) for part in _CLAUSE.split(evidence))), ""
         )
     if not (fault or theirs.says("negation", "strong") or are_apart(periods(text), periods(evidence))):
         idiom = mine.says("limits", "words") or any(side.says("no_turn", "words") for side in (mine, theirs))
@@ -168,15 +168,12 @@ def _longer(text: str, language: str) -> Iterator[str]:
             yield word[:_PREFIX]
 
 
-def _whole(text: str, language: str) -> _Sentence:
-    return _Sentence(text.replace("’", "'"), 0, language, frozenset(_longer(text, language)))
+def _sentence(text: str, language: str, start: int = 0) -> _Sentence:
+    return _Sentence(text.replace("’", "'"), start, language, frozenset(_longer(text, language)))
 
 
 def _sentences(text: str, language: str) -> list[_Sentence]:
-    return [
-        _Sentence(part.replace("’", "'"), start, language, frozenset(_longer(part, language)))
-        for start, part in located(text, language)
-    ]
+    return [_sentence(part, language, start) for start, part in located(text, language)]
 
 
 class _Source:

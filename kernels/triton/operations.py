@@ -9,10 +9,13 @@ from thothy_ai.kernels.triton.experts import Experts, route
 from thothy_ai.kernels.triton.grouped import GroupedMatmul
 from thothy_ai.kernels.triton.hashes import hash_kernels
 from thothy_ai.kernels.triton.int8_matmul import Int8Matmul
+from thothy_ai.kernels.triton.launchers import prepare_one_at_a_time
 from thothy_ai.kernels.triton.matmul import Fp8Matmul
 from thothy_ai.kernels.triton.sampling import TokenChooser
 
-hash_kernels("thothy_ai.kernels.triton")  # as this is imported: several threads compile what it leads to
+# As this is imported: several threads compile and launch what it leads to.
+hash_kernels("thothy_ai.kernels.triton")
+prepare_one_at_a_time()
 
 
 class TritonOperations:

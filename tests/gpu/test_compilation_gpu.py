@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,3 +149,43 @@ def test_nothing_is_compiled_once_an_engine_is_ready(
         drain.run(requests(count))
     drain.close()
     assert not compiled
+
+
+KERNELS = """
+import triton
+import triton.language as tl
+"""
+KERNEL = """
+
+@triton.jit
+def add_{name}({arguments}, amount):
+{lines}
+"""
+
+
+def test_threads_launch_kernels_of_many_signatures_for_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kernels of each signature, so that launchers are loaded twice, and each launched by two threads."""
+    source = KERNELS
+    for index, count in enumerate([*range(1, 13)] * 2):
+        names = [f"x{place}" for place in range(count)]
+        lines = "\n".join(f"    tl.store({name}, tl.load({name}) + amount + {index})" for name in names)
+        source += KERNEL.format(name=index, arguments=", ".join(names), lines=lines)
+    (tmp_path / "many_kernels.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path / "cache"))
+    many = importlib.import_module("many_kernels")
+    together = threading.Barrier(8)
+
+    def launch(thread: int) -> None:
+        torch.cuda.set_device(0)
+        together.wait()
+        for step in range(24):
+            index = (step * 5 + thread // 2 * 7) % 24
+            targets = [torch.zeros(1, dtype=torch.int32, device="cuda") for _ in range(index % 12 + 1)]
+            getattr(many, f"add_{index}")[(1,)](*targets, 3)
+            assert [int(target) for target in targets] == [3 + index] * len(targets)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(launch, range(8)))

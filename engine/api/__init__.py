@@ -3,6 +3,7 @@
 Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
 """
 
+from thothy_ai.engine.api.adapters import AdapterInfo
 from thothy_ai.engine.api.messages import (
     MAX_TOOL_TEXT,
     MAX_TOOLS,
@@ -39,6 +40,7 @@ from thothy_ai.engine.api.sampling import (
 )
 from thothy_ai.engine.api.statistics import (
     AbandonedStats,
+    AdapterStats,
     BlockStats,
     CoreStats,
     EngineStats,
@@ -61,6 +63,8 @@ __all__ = [
     "AbandonedRequest",
     "AbandonedStats",
     "AbandonedUsage",
+    "AdapterInfo",
+    "AdapterStats",
     "BeamSearch",
     "BlockStats",
     "CallDelta",

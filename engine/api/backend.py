@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from thothy_ai.engine.api.adapters import AdapterInfo
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.requests import Delta, EngineInfo, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.api.statistics import EngineStats
@@ -47,6 +49,15 @@ class Backend(Protocol):
 
     def vocabulary(self) -> tuple[bytes, ...]:
         """The bytes of each token, by its id; none for a special one."""
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The adapters that requests may name, sorted by name."""
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        """Load a PEFT folder under this name; one that has the name already is replaced for later requests."""
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        """Refuse further requests for an adapter; those that were accepted finish with it."""
 
     def stop_accepting(self) -> None:
         """Refuse new requests; finish those already accepted."""

@@ -6,9 +6,11 @@ Everything is plain data, so that a core may run in a process of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from thothy_ai.engine.api.adapters import AdapterInfo
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, EngineStoppedError, UninvolvedError
 from thothy_ai.engine.api.requests import EngineInfo, FinishReason, Usage
 from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
@@ -81,6 +83,7 @@ class CoreRequest:
     rules: AnswerRules | None = None
     booked: bool = False
     submitted_at: float = 0.0  # monotonic seconds of this machine; 0 if its waiting is not measured
+    adapter: str = ""
 
 
 class TokenEvent(NamedTuple):
@@ -147,6 +150,15 @@ class Core(Protocol):
 
     def info(self) -> EngineInfo:
         """What does not change while the engine runs."""
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The adapters that requests may name, sorted by name."""
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        """Load a PEFT folder under this name. It fails with an AdapterLoadError, or with EngineStoppedError."""
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        """Take an adapter's name away; UnknownAdapterError if none has it."""
 
     def stop(self) -> None:
         """End the core after the current step; requests in flight end with EngineStoppedError."""

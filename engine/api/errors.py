@@ -67,6 +67,24 @@ class UnsupportedModelError(ModelLoadError):
     code = "unsupported_model"
 
 
+class AdapterLoadError(ModelLoadError):
+    """An adapter's folder is missing, truncated or corrupt, or does not fit the model; or there is no room for it."""
+
+    code = "adapter_load"
+
+
+class UnsupportedAdapterError(AdapterLoadError):
+    """An adapter with a feature of PEFT that this engine does not implement."""
+
+    code = "unsupported_adapter"
+
+
+class UnknownAdapterError(InvalidRequestError):
+    """A request names an adapter that is not loaded."""
+
+    code = "unknown_adapter"
+
+
 class OutOfMemoryError(ModelLoadError):
     """Weights and the smallest useful KV pool do not fit the device."""
 

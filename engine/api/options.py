@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from thothy_ai.engine.api.errors import InvalidRequestError
 
@@ -139,6 +139,31 @@ class EngineOptions:
     null_latency: Annotated[
         float, Option("Seconds that each answer of --null takes.", _ENGINE, metavar="SECONDS", minimum=0.0)
     ] = 0.0
+    adapters: Annotated[
+        tuple[str, ...],
+        Option("Adapter to load, a PEFT folder: NAME=FOLDER. May be repeated.", metavar="NAME=FOLDER"),
+    ] = ()
+    adapter_slots: Annotated[
+        int | None,
+        Option(
+            "Most adapters on the device at once; others wait in host memory. 0 refuses adapters. Default: 8; memory "
+            "is set aside for them if this is given, or adapters are.",
+            _BOTH,
+            metavar="N",
+            minimum=0,
+            maximum=1024,
+        ),
+    ] = None
+    adapter_rank: Annotated[
+        int | None,
+        Option(
+            "Largest rank of an adapter. Default: that of the adapters loaded at start, and at least 16.",
+            _BOTH,
+            metavar="N",
+            minimum=1,
+            maximum=256,
+        ),
+    ] = None
     token: Annotated[str | None, Option("Secret that clients must present over TCP.", setting="engine_token")] = field(
         default=None, repr=False
     )  # not an argument: any account can read those
@@ -217,7 +242,10 @@ def all_options() -> tuple[Declared, ...]:
     declared = []
     for field_ in fields(EngineOptions):
         annotation, option = get_args(hints[field_.name])
-        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        if get_origin(annotation) is tuple:  # of texts
+            kinds = [tuple]
+        else:
+            kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
         default = None if field_.default is MISSING else field_.default
         declared.append(Declared(field_.name, kinds[0] if kinds else annotation, default, option))
     return tuple(declared)

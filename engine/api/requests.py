@@ -20,6 +20,10 @@ MAX_PRIORITY = 1000
 INTERACTIVE_PRIORITY = 101  # and above: someone waits for the text, and other prompts get smaller parts of a step
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
 MAX_SCHEMA = 256 * 1024  # characters
+_LONGEST = (
+    *((name, MAX_NAME) for name in ("id", "adapter", "profile", "salt")),
+    ("schema", MAX_SCHEMA),
+)
 MAX_CHOICES = 64
 MAX_PAIRS = 1_000
 MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to fit a frame
@@ -42,6 +46,7 @@ class GenerationRequest:
     `contradiction` for each, by the entailment model beside the engine, and is empty if that has failed.
 
     `schema` is a JSON schema (as JSON text) that the output must match; it excludes `stop` and `stop_token_ids`.
+    `adapter` names one that the engine has loaded; without one, the model itself answers.
     `profile` names the population whose output lengths this request is like (the service passes a job kind); admission
     learns from it. `salt` separates prefix caches (the service passes a tenant). Higher `priority` goes first.
     `deadline` is in Unix seconds.
@@ -85,6 +90,7 @@ class GenerationRequest:
     divided: bool = False
     tools: Tools | None = None
     pairs: tuple[tuple[str, str], ...] = ()
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
@@ -95,12 +101,13 @@ class GenerationRequest:
             raise InvalidRequestError(f"priority={self.priority} is out of range", "priority")
         if self.deadline is not None and not math.isfinite(self.deadline):
             raise InvalidRequestError(f"deadline={self.deadline} is not a time", "deadline")
-        for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
+        for name, most in _LONGEST:
             if len(getattr(self, name) or "") > most:
                 says = f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible"
                 raise InvalidRequestError(says, name)
-        if len(self.pairs) > MAX_PAIRS:
-            raise InvalidRequestError(f"pairs has {len(self.pairs):,} entries; {MAX_PAIRS:,} are possible")
+        if len(self.pairs) > MAX_PAIRS or (self.pairs and self.adapter):
+            says = f"pairs has {len(self.pairs):,} entries; {MAX_PAIRS:,} are possible, and no adapter"
+            raise InvalidRequestError(says)
         for name in ("stop", "stop_token_ids") if self.schema is not None else ():
             if getattr(self.sampling, name):
                 says = f"{name} is not possible with a schema, whose text ends when it is complete"

@@ -86,6 +86,20 @@ class TimingStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterStats:
+    """Filled by the engine core: adapters at this moment, and counters since the start.
+
+    `changes` counts what was loaded, replaced and unloaded: what an engine lists has changed only if this has.
+    """
+
+    changes: int = 0
+    loaded: int = 0
+    resident: int = 0  # of these, on the device
+    waiting: int = 0  # sequences that wait for a place of their adapter on the device
+    copies: int = 0  # of adapters to the device
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryStats:
     """Filled by the memory gauge, in bytes: of the device (every process on it counts), or of this process on a CPU."""
 
@@ -127,6 +141,7 @@ class EngineStats:
     text: TextStats = TextStats()
     abandoned: AbandonedStats = AbandonedStats()
     timing: TimingStats = TimingStats()
+    adapters: AdapterStats = AdapterStats()
 
     @property
     def requests_refused(self) -> int:

@@ -20,10 +20,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence as Seq
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple
 
 from thothy_ai.engine.api import (
+    AdapterInfo,
     BlockStats,
     CoreStats,
     EngineInfo,
@@ -33,6 +35,7 @@ from thothy_ai.engine.api import (
     TimingStats,
 )
 from thothy_ai.engine.api.core import CoreRequest, OnEvents, StepFailedError
+from thothy_ai.engine.api.errors import AdapterLoadError, UnknownAdapterError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import StepResult
@@ -120,6 +123,19 @@ class EngineCore:
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         self._requests.abort(request_id, reason)
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return ()
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        refused: Future[AdapterInfo] = Future()
+        refused.set_exception(AdapterLoadError(f"{folder}: {name!r} cannot be loaded: no room for adapters"))
+        return refused
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        refused: Future[None] = Future()
+        refused.set_exception(UnknownAdapterError(f"no adapter {name!r} is loaded", "adapter"))
+        return refused
 
     def stop(self) -> None:
         """End the core's threads after the current step."""

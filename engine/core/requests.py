@@ -35,6 +35,7 @@ from thothy_ai.engine.api.errors import (
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
+    UnknownAdapterError,
 )
 from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, Admissions, admissions_in
 from thothy_ai.engine.api.limits import EngineConfig
@@ -128,6 +129,8 @@ class Requests:
             raise EngineNotAcceptingError("the engine takes no new requests")
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
+        if request.adapter:
+            raise UnknownAdapterError(f"no adapter {request.adapter!r} is loaded", "adapter")
         length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
             raise InvalidRequestError("the prompt is empty", "token_ids")

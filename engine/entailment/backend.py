@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.api import (
+    AdapterInfo,
+    EngineInfo,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Usage,
+)
 from thothy_ai.engine.api.backend import Backend, Failure, RunningEngine, Sink
 from thothy_ai.engine.api.errors import EngineNotAcceptingError
 from thothy_ai.engine.entailment.verifier import Verifier
@@ -66,6 +75,15 @@ class VerifyingBackend:
 
     def vocabulary(self) -> tuple[bytes, ...]:
         return self._engine.vocabulary()
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return self._engine.adapters()
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        return self._engine.load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        return self._engine.unload_adapter(name)
 
     def stop_accepting(self) -> None:
         with self._lock:

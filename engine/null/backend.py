@@ -11,10 +11,16 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+from thothy_ai.engine.adapters.configuration import WEIGHTS, digest_of, inside, read_configuration
 from thothy_ai.engine.api import (
+    AdapterInfo,
+    AdapterStats,
     CallDelta,
     Choice,
     CoreStats,
@@ -28,12 +34,21 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
+from thothy_ai.engine.api.adapters import adapters_of, check_adapter_name
 from thothy_ai.engine.api.backend import Failure, Output, Sink
-from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.api.errors import (
+    EngineError,
+    EngineNotAcceptingError,
+    EngineStoppedError,
+    InvalidRequestError,
+    UnknownAdapterError,
+)
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.null.instances import calls_of, instance_text, prose
+
+T = TypeVar("T")
 
 _WORDS = 60
 _CONTEXT = 8192
@@ -69,6 +84,8 @@ class NullEngine:
         self._stopped = threading.Event()
         self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
         self._info = _info(options)
+        self._adapters = {name: _read_adapter(name, folder) for name, folder in adapters_of(options.adapters).items()}
+        self._changes = len(self._adapters)
         file = AdmissionFile.create(path, self._info.session_id) if path is not None else None
         self._admissions = admissions_in(file, CORE)
         if latency:
@@ -97,6 +114,8 @@ class NullEngine:
             refusal = EngineNotAcceptingError("the engine accepts no new requests")
         elif sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
             refusal = InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
+        elif request.adapter and request.adapter not in self._adapters:
+            refusal = UnknownAdapterError(f"no adapter {request.adapter!r} is loaded", "adapter")
         elif request.id in self._open:
             refusal = InvalidRequestError(f"a request with id {request.id!r} is in flight")
         else:
@@ -128,7 +147,9 @@ class NullEngine:
         with self._lock:
             running = len(self._running)
             return EngineStats(
-                SchedulerStats(running, len(self._open) - running), core=replace(self._counters, batch_size=running)
+                SchedulerStats(running, len(self._open) - running),
+                core=replace(self._counters, batch_size=running),
+                adapters=AdapterStats(self._changes, len(self._adapters)),
             )
 
     def info(self) -> EngineInfo:
@@ -137,6 +158,32 @@ class NullEngine:
     def vocabulary(self) -> tuple[bytes, ...]:
         """None: its tokens are words of a text, numbered as they come."""
         return ()
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        with self._lock:
+            return tuple(info for _, info in sorted(self._adapters.items()))
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        """Read its configuration; there is no model that its weights could be compared with."""
+
+        def load() -> AdapterInfo:
+            check_adapter_name(name)
+            info = _read_adapter(name, Path(folder))
+            with self._lock:
+                self._changes += self._adapters.get(name) != info
+                self._adapters[name] = info
+            return info
+
+        return _settled(load)
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        def unload() -> None:
+            with self._lock:
+                if self._adapters.pop(name, None) is None:
+                    raise UnknownAdapterError(f"no adapter {name!r} is loaded", "adapter")
+                self._changes += 1
+
+        return _settled(unload)
 
     def stop_accepting(self) -> None:
         """Refuse new requests from now on."""
@@ -224,6 +271,20 @@ class NullEngine:
     def _count(self, **gained: float) -> None:
         with self._lock:
             self._counters = self._counters.plus(**gained)
+
+
+def _read_adapter(name: str, folder: Path) -> AdapterInfo:
+    read, size = read_configuration(folder), inside(folder, WEIGHTS).stat().st_size
+    return AdapterInfo(name, digest_of(folder), read.max_rank, read.base, str(folder), size, read.invocation_tokens)
+
+
+def _settled(work: Callable[[], T]) -> Future[T]:
+    done: Future[T] = Future()
+    try:
+        done.set_result(work())
+    except EngineError as error:
+        done.set_exception(error)
+    return done
 
 
 def _info(options: EngineOptions) -> EngineInfo:

@@ -16,9 +16,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NoReturn
 
-from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api import AdapterInfo, EngineInfo
 from thothy_ai.engine.api.core import Core, CoreRequest, Event
 from thothy_ai.engine.api.errors import EngineError, as_engine_error
 from thothy_ai.engine.api.inflight_log import AdmissionFile
@@ -30,6 +31,8 @@ from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,
     TO_CORE,
     AbortRequest,
+    AdapterChanged,
+    ChangeAdapter,
     ConfigurationRead,
     CoreEnded,
     CoreReady,
@@ -70,7 +73,9 @@ def main() -> None:
     log_to_stderr(options.log_level)
     core: Future[Core] = Future()
     text = RemoteText(channel)
-    threading.Thread(target=_or_exit, args=(_obey, received, text, core), name="engine-commands", daemon=True).start()
+    threading.Thread(
+        target=_or_exit, args=(_obey, received, text, core, channel), name="engine-commands", daemon=True
+    ).start()
     try:
         _run(channel, options, text, core)
     except (EngineError, ModuleNotFoundError, OSError) as error:
@@ -94,7 +99,7 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
             return None
 
     core = start_core(loaded, options, reports.put, record)
-    channel.send(CoreReady(core.info()))
+    channel.send(CoreReady(core.info(), core.adapters()))
     reports.start(core)  # not before: the parent waits for that message, and the core runs already
     hosted.set_result(core)
     core.join()
@@ -112,7 +117,7 @@ def _or_exit(work: Callable[..., None], *arguments: object) -> None:
         _exit(WITHOUT_PARENT)
 
 
-def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core]) -> None:
+def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core], channel: ToParent) -> None:
     """Do what the parent says; end with it."""
     for message in received:
         match message:
@@ -122,9 +127,29 @@ def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core]) ->
                 hosted.result().submit(message)
             case AbortRequest(id_, reason):
                 hosted.result().abort(id_, reason)
+            case ChangeAdapter():
+                _change(message, hosted.result(), channel)
             case StopCore():
                 hosted.result().stop()
     _exit(WITHOUT_PARENT)
+
+
+def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
+    """Load or unload an adapter, and report once that is done."""
+
+    def report(done: Future[AdapterInfo] | Future[None]) -> None:
+        error = done.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        refusal = None if error is None else as_engine_error(error)
+        loaded = None if refusal else done.result()
+        with suppress(OSError):  # the parent is gone
+            channel.send(AdapterChanged(asked.number, core.adapters(), loaded, refusal))
+
+    if asked.folder is None:
+        core.unload_adapter(asked.name).add_done_callback(report)
+    else:
+        core.load_adapter(asked.name, asked.folder).add_done_callback(report)
 
 
 class Reports:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
+from thothy_ai.engine.api import AdapterInfo, EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, OnEvents, RefusedEvent, StepFailedError, TokenEvent, end_of
+from thothy_ai.engine.api.errors import EngineStoppedError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.wire.channel import Channel
-from thothy_ai.engine.wire.core_messages import AbortRequest, CoreEnded, FromCore, StepReport, StopCore, ToCore
+from thothy_ai.engine.wire.core_messages import (
+    AbortRequest,
+    AdapterChanged,
+    ChangeAdapter,
+    CoreEnded,
+    FromCore,
+    StepReport,
+    StopCore,
+    ToCore,
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +43,15 @@ class RemoteCore:
         on_events: OnEvents,
         describe_end: Callable[[], str],
         admissions: AdmissionFile | None = None,
+        adapters: tuple[AdapterInfo, ...] = (),
     ) -> None:
         self._admissions = admissions
         self._channel, self._info, self._on_events, self._describe_end = channel, info, on_events, describe_end
         self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
+        self._changes: dict[int, Future[Any]] = {}  # of adapters, that have no answer yet
         self._has_ended = False
+        self._numbers, self._adapters = itertools.count(), adapters
         self._stats = EngineStats()  # replaced by the reading thread
         self._ended = threading.Event()
         self.failure: StepFailedError | None = None
@@ -53,6 +69,25 @@ class RemoteCore:
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
         self._send(AbortRequest(request_id, reason))
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return self._adapters
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        return self._change(name, folder)
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        return self._change(name, None)
+
+    def _change(self, name: str, folder: str | None) -> Future[Any]:
+        number, change = next(self._numbers), Future[Any]()
+        with self._lock:
+            if self._has_ended:
+                change.set_exception(EngineStoppedError("the engine has ended"))
+                return change
+            self._changes[number] = change
+        self._send(ChangeAdapter(number, name, folder))
+        return change
 
     def stats(self) -> EngineStats:
         """Those that came with the last step."""
@@ -82,6 +117,14 @@ class RemoteCore:
                     case CoreEnded():
                         self._finish(message.failure)
                         return
+                    case AdapterChanged():
+                        self._adapters = message.adapters
+                        with self._lock:
+                            change = self._changes.pop(message.number)
+                        if message.error is None:
+                            change.set_result(message.loaded)
+                        else:
+                            change.set_exception(message.error)
                     case StepReport():
                         self._stats = message.stats
                         if ended := {event.id for event in message.events if not isinstance(event, TokenEvent)}:
@@ -100,6 +143,9 @@ class RemoteCore:
         with self._lock:
             self.failure, self._has_ended = failure, True
             left, self._open = self._open, set()
+            changes, self._changes = self._changes, {}
+        for change in changes.values():
+            change.set_exception(EngineStoppedError("the engine has ended"))
         if left:
             self._on_events([RefusedEvent(request_id, end_of(request_id, failure)) for request_id in left])
         self._ended.set()

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, as_engine_error
 from thothy_ai.engine.api.inflight_log import TEXT, AdmissionFile, admissions_in
@@ -52,14 +51,15 @@ M = TypeVar("M", CoreReady, FolderFound)
 class RemoteEngine:
     """Implements `RunningEngine` over a core's process."""
 
-    def __init__(self, process: CoreProcess, tools: TextTools, info: EngineInfo) -> None:
+    def __init__(self, process: CoreProcess, tools: TextTools, ready: CoreReady) -> None:
+        info = ready.info
         self._process = process
         self._path = admissions_at(process.url)
         file = AdmissionFile.open(self._path, info.session_id, writes=True) if self._path is not None else None
         cores: list[RemoteCore] = []
 
         def make_core(on_events: OnEvents) -> RemoteCore:
-            cores.append(RemoteCore(process.channel, info, on_events, process.describe_end, file))
+            cores.append(RemoteCore(process.channel, info, on_events, process.describe_end, file, ready.adapters))
             return cores[0]
 
         self.backend = Frontend(tools, make_core, admissions_in(file, TEXT))
@@ -108,8 +108,8 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
             JsonTokensRead,
             lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
         )
-        info = process.expect(CoreReady).info  # the core's errors come before those of the text tools
-        return RemoteEngine(process, tools.result(), info)
+        ready = process.expect(CoreReady)  # the core's errors come before those of the text tools
+        return RemoteEngine(process, tools.result(), ready)
     except BaseException:
         process.close()
         raise

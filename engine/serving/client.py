@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import AbandonedUsage, AdapterInfo, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.serving.address import admissions_at, parse_address
 from thothy_ai.engine.serving.generation import Generation, Generations
@@ -50,6 +50,22 @@ class EngineClient(Protocol):
 
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
         """Whether an engine session that has died was working on one of these requests, as far as is known."""
+
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The adapters that requests may name, sorted by name. EngineLostError while not connected.
+
+        Call it only when `stats` counts changes of adapters: an engine of version 0.1 would end the connection.
+        """
+
+    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
+        """Load a PEFT folder of the engine's machine under this name; one that has the name is replaced.
+
+        Raises what the engine refuses it with: AdapterLoadError, or InvalidRequestError for the name. The first takes
+        seconds on a GPU, in which steps wait.
+        """
+
+    async def unload_adapter(self, name: str) -> None:
+        """Have the engine refuse further requests for an adapter; UnknownAdapterError if it has none of the name."""
 
     async def stop_accepting(self) -> None:
         """Have the engine refuse new requests; returns once it does."""

@@ -8,11 +8,12 @@ import hmac
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.engine.api import MAX_NAME, Delta, GenerationResult
+from thothy_ai.engine.api import MAX_NAME, AdapterInfo, Delta, GenerationResult
 from thothy_ai.engine.api.backend import Backend, Failure, Output
-from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineError, ProtocolError
+from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineError, ProtocolError, as_engine_error
 from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
@@ -24,11 +25,14 @@ from thothy_ai.engine.wire.protocol import (
     Fault,
     Frame,
     Hello,
+    LoadAdapter,
     Outputs,
     Question,
+    Refusal,
     Reply,
     Stream,
     Submit,
+    UnloadAdapter,
     decode,
     encode,
     token_bytes,
@@ -127,6 +131,10 @@ class Connection:
                 self._backend.stream(self._prefix + id_)
             case Ask(number, question):
                 self._writer.write(encode(Reply(number, pack(self._answer(question)))))
+            case LoadAdapter(number, name, folder):
+                self._reply_when_done(number, self._backend.load_adapter(name, folder))
+            case UnloadAdapter(number, name):
+                self._reply_when_done(number, self._backend.unload_adapter(name))
             case _:
                 raise ProtocolError(f"a client does not send {type(frame).__name__}")
 
@@ -140,9 +148,29 @@ class Connection:
                 return self._backend.vocabulary()
             case Question.ABANDONED_USAGE:
                 return self._abandoned.take(self._backend.info().session_id)
+            case Question.ADAPTERS:
+                return self._backend.adapters()
             case Question.STOP_ACCEPTING:
                 self._backend.stop_accepting()
                 return {}
+
+    def _reply_when_done(self, number: int, change: Future[AdapterInfo] | Future[None]) -> None:
+        """Answer once an adapter is loaded or unloaded, unless the client has disconnected by then."""
+
+        def reply(done: Future[AdapterInfo] | Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                frame: Frame = Reply(number, pack(done.result() or {}))
+            else:
+                frame = Refusal(number, as_engine_error(error) if isinstance(error, Exception) else EngineError())
+            if not self._closed:
+                self._writer.write(encode(frame))
+
+        def done(finished: Future[AdapterInfo] | Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(reply, finished)
+
+        change.add_done_callback(done)
 
     def _sink(self, outputs: list[Output]) -> None:
         """Called from the backend's thread; once the loop is closed, outputs have no recipient."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import AbandonedUsage, AdapterInfo, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineAuthenticationError,
@@ -29,11 +29,14 @@ from thothy_ai.engine.wire.protocol import (
     Fault,
     Frame,
     Hello,
+    LoadAdapter,
     Outputs,
     Question,
+    Refusal,
     Reply,
     Stream,
     Submit,
+    UnloadAdapter,
     decode,
     encode,
     token_bytes,
@@ -106,6 +109,15 @@ class SocketEngineClient:
     async def take_abandoned_usage(self) -> AbandonedUsage:
         return await self._ask(Question.ABANDONED_USAGE, AbandonedUsage)
 
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        return await self._ask(Question.ADAPTERS, tuple[AdapterInfo, ...])
+
+    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
+        return await self._answer_to(lambda number: LoadAdapter(number, name, folder), AdapterInfo)
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._answer_to(lambda number: UnloadAdapter(number, name), dict)
+
     async def stop_accepting(self) -> None:
         await self._ask(Question.STOP_ACCEPTING, dict)
 
@@ -136,14 +148,17 @@ class SocketEngineClient:
         return generation
 
     async def _ask(self, question: Question, kind: type[T]) -> T:
-        """The engine's answer; ProtocolError if it is malformed."""
+        return await self._answer_to(lambda number: Ask(number, question), kind)
+
+    async def _answer_to(self, asked: Callable[[int], Frame], kind: type[T]) -> T:
+        """The engine's answer to a frame of a number; ProtocolError if it is malformed. Raises its refusal."""
         if self._writer is None:
             raise self._lost()
         number = next(self._numbers)
         reply: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._replies[number] = reply
         try:
-            await self._send(encode(Ask(number, question)))
+            await self._send(encode(asked(number)))
             return unpack(kind, await reply)
         finally:
             self._replies.pop(number, None)
@@ -205,6 +220,10 @@ class SocketEngineClient:
                 reply = self._replies.pop(number, None)
                 if reply is not None and not reply.done():
                     reply.set_result(answer)
+            case Refusal(number, error):
+                reply = self._replies.pop(number, None)
+                if reply is not None and not reply.done():
+                    reply.set_exception(error)
             case Fault(error):
                 raise error
             case _:

@@ -17,11 +17,12 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
+from thothy_ai.engine.api import AdapterInfo, EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import Core, CoreRequest, Event, OnEvents
 from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
@@ -134,6 +135,15 @@ class Frontend:
     def vocabulary(self) -> tuple[bytes, ...]:
         return self._tools.vocabulary.table
 
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return self._core.adapters()
+
+    def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
+        return self._core.load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> Future[None]:
+        return self._core.unload_adapter(name)
+
     def stop_accepting(self) -> None:
         """Refuse new requests. The core still accepts: a beam search submits to it at every step until its end."""
         with self._lock:
@@ -192,6 +202,7 @@ class Frontend:
                 id=request.id,
                 prompt=prompt,
                 sampling=request.sampling,
+                adapter=request.adapter,
                 profile=request.profile,
                 salt=request.salt,
                 priority=request.priority,

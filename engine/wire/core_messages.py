@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
+from thothy_ai.engine.api import AdapterInfo, EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.identity import printable
@@ -134,6 +134,7 @@ class CoreReady:
     """The model is loaded, and the core runs."""
 
     info: EngineInfo
+    adapters: tuple[AdapterInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,25 @@ class AbortRequest:
 
     id: str
     reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAdapter:
+    """Load the adapter in this folder under a name, or take the name away (None)."""
+
+    number: int
+    name: str
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterChanged:
+    """What has become of the change with this number: what was loaded, or why not; and all that is loaded by now."""
+
+    number: int
+    adapters: tuple[AdapterInfo, ...]
+    loaded: AdapterInfo | None = None
+    error: EngineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +216,8 @@ class CoreEnded:
 
 
 TextRead = ConfigurationRead | TokenizerRead | JsonTokensRead
-ToCore = LoadModel | TextRead | CoreRequest | AbortRequest | StopCore
-FromCore = FolderFound | CoreReady | CoreRefused | StepReport | CoreEnded
+ToCore = LoadModel | TextRead | CoreRequest | AbortRequest | ChangeAdapter | StopCore
+FromCore = FolderFound | CoreReady | CoreRefused | StepReport | AdapterChanged | CoreEnded
 
 TO_CORE: Codec[ToCore] = Codec(
     LoadModel,
@@ -206,7 +226,10 @@ TO_CORE: Codec[ToCore] = Codec(
     JsonTokensRead,
     CoreRequest,
     AbortRequest,
+    ChangeAdapter,
     StopCore,
     max_frame=_MAX_FRAME,
 )
-FROM_CORE: Codec[FromCore] = Codec(FolderFound, CoreReady, CoreRefused, StepReport, CoreEnded, max_frame=_MAX_FRAME)
+FROM_CORE: Codec[FromCore] = Codec(
+    FolderFound, CoreReady, CoreRefused, StepReport, AdapterChanged, CoreEnded, max_frame=_MAX_FRAME
+)

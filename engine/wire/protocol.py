@@ -8,7 +8,9 @@
     Stream id                ──▶
                              ◀──    Outputs deltas, failures, results
     Ask    number, question  ──▶
-                             ◀──    Reply   number, answer
+    LoadAdapter    number, name, folder  ──▶
+    UnloadAdapter  number, name          ──▶
+                             ◀──    Reply   number, answer   or   Refusal  number, error
                              ◀──    Fault   error (and the connection ends)
 
 An engine that ends a connection shuts down its own direction, and waits a few seconds for the client to close, so that
@@ -37,6 +39,7 @@ class Question(StrEnum):
     VOCABULARY = "vocabulary"
     STOP_ACCEPTING = "stop_accepting"
     ABANDONED_USAGE = "abandoned_usage"
+    ADAPTERS = "adapters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,23 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Load the adapter in this folder of the engine's machine."""
+
+    number: int
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Take an adapter's name away."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outputs:
     """New outputs of a connection's requests, by their kinds."""
 
@@ -122,10 +142,18 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An EngineInfo, EngineStats, AbandonedUsage or list of bytes, packed; an empty map for STOP_ACCEPTING."""
+    """What was asked for, packed: of an adapter that was loaded an AdapterInfo; an empty map where nothing was."""
 
     number: int
     answer: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the adapter with this number is not loaded, or not unloaded."""
+
+    number: int
+    error: EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +163,8 @@ class Fault:
     error: EngineError
 
 
-Frame = Hello | Submit | Abort | Stream | Ask | Outputs | Reply | Fault
-FRAMES: Codec[Frame] = Codec(Hello, Submit, Abort, Stream, Ask, Outputs, Reply, Fault)
+Frame = Hello | Submit | Abort | Stream | Ask | LoadAdapter | UnloadAdapter | Outputs | Reply | Refusal | Fault
+FRAMES: Codec[Frame] = Codec(
+    Hello, Submit, Abort, Stream, Ask, LoadAdapter, UnloadAdapter, Outputs, Reply, Refusal, Fault
+)
 encode, decode = FRAMES.encode, FRAMES.decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import AbandonedUsage, AdapterInfo, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.backend import Backend, Output
 from thothy_ai.engine.api.errors import ConnectionLostError
 from thothy_ai.engine.serving.generation import Generation, Generations
@@ -56,6 +56,15 @@ class LocalEngineClient:
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
         """Always: an engine in this process leaves no record, since no process would remain to read it."""
         return True
+
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        return self._backend.adapters()
+
+    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
+        return await asyncio.wrap_future(self._backend.load_adapter(name, folder))
+
+    async def unload_adapter(self, name: str) -> None:
+        await asyncio.wrap_future(self._backend.unload_adapter(name))
 
     async def stop_accepting(self) -> None:
         """Have the backend refuse new requests."""

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from thothy_ai.engine.api import (
     AbandonedUsage,
+    AdapterInfo,
     CallDelta,
     Choice,
     CoreStats,
@@ -38,7 +39,9 @@ from thothy_ai.engine.api.errors import (
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
+    InvalidRequestError,
     PromptTooLongError,
+    UnknownAdapterError,
     as_engine_error,
 )
 from thothy_ai.engine.api.identity import printable
@@ -158,6 +161,17 @@ class ForeignEngineClient:
         """Nobody knows what another's server did."""
         return True
 
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        return ()  # its models are names, whatever they are made of
+
+    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
+        raise InvalidRequestError(
+            f"{self._server.url} is another's server: adapter {name!r} can't be loaded ({folder})"
+        )
+
+    async def unload_adapter(self, name: str) -> None:
+        raise UnknownAdapterError(f"{self._server.url} is another's server: it has no adapter {name!r}", "adapter")
+
     async def stop_accepting(self) -> None:
         self._accepting = False
 
@@ -166,6 +180,8 @@ class ForeignEngineClient:
             raise self._lost()
         if not self._accepting:
             raise EngineNotAcceptingError("this client takes no more requests")
+        if request.adapter:
+            raise UnknownAdapterError(f"{self._server.url} has no adapter {request.adapter!r}", "adapter")
         can = await self.abilities()
         bodies = [body_of(request, number, self._model, can) for number in range(request.candidates)]
         generation = self._generations.add(request, self._abort, _ignore)

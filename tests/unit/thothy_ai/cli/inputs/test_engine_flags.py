@@ -122,6 +122,8 @@ OTHER_VALUES = {
     "kv_dtype": "fp8",
     "state_dtype": "bfloat16",
     "kept_states": 5,
+    "adapter_slots": 4,
+    "adapter_rank": 64,
     "verifier": Path("/verifier"),
     "verifier_device": "cpu",
     "cache_dir": Path("/cache"),

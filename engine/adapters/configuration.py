@@ -1,0 +1,167 @@
+"""adapter_config.json of PEFT (https://huggingface.co/docs/peft): what we implement of it. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from thothy_ai.engine.api.adapters import MAX_RANK
+from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError, one_line
+
+CONFIGURATION = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+_KEEPING = (None, True, False, "gaussian", "eva", "orthogonal")  # initializations that leave the base as it is
+# What we don't implement, by the field that asks for it, and the values with which it doesn't.
+_UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    "use_dora": (False,),
+    "use_qalora": (False,),
+    "use_bdlora": (),
+    "bias": ("none",),
+    "lora_bias": (False,),
+    "modules_to_save": ([],),
+    "trainable_token_indices": ([], {}),
+    "layer_replication": ([],),
+    "target_parameters": ([],),
+    "megatron_config": (),
+    "fan_in_fan_out": (False,),
+    "init_lora_weights": _KEEPING,
+    "arrow_config": (),
+    "kasa_config": (),
+    "monteclora_config": (),
+    "velora_config": ({},),
+}
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfiguration:
+    """What the file says: `rank` and `alpha` of most modules, and those of modules whose names match a pattern."""
+
+    rank: int
+    alpha: float
+    rank_pattern: Mapping[str, int]
+    alpha_pattern: Mapping[str, float]
+    rank_stabilized: bool
+    base: str
+    invocation_tokens: tuple[int, ...]
+
+    @property
+    def max_rank(self) -> int:
+        return max(self.rank, *self.rank_pattern.values()) if self.rank_pattern else self.rank
+
+    def rank_of(self, module: str) -> int:
+        """The rank that a module's weights must have."""
+        return int(_matching(self.rank_pattern, module, self.rank))
+
+    def scale_of(self, module: str) -> float:
+        """What a module's product is multiplied by (rsLoRA: Kalajdzievski, 2023)."""
+        rank = self.rank_of(module)
+        return _matching(self.alpha_pattern, module, self.alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
+
+
+def read_configuration(folder: Path) -> AdapterConfiguration:
+    """The configuration of a PEFT folder. AdapterLoadError if it cannot be read, UnsupportedAdapterError by name for
+    what is not implemented.
+    """
+    path = inside(folder, CONFIGURATION)
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise AdapterLoadError(f"{path}: {one_line(error)}") from error
+    if not isinstance(fields, dict):
+        raise AdapterLoadError(f"{path}: expected an object")
+    if (kind := fields.get("peft_type", "LORA")) != "LORA":
+        raise UnsupportedAdapterError(f"{path}: peft_type {kind!r:.80} is not implemented, only LORA")
+    for name, without in _UNSUPPORTED.items():
+        value = fields.get(name)
+        if value is not None and value not in without:
+            raise UnsupportedAdapterError(f"{path}: {name} ({value!r:.80}) is not implemented")
+    try:
+        return _configuration(fields)
+    except ValueError as error:
+        raise AdapterLoadError(f"{path}: {error}") from error
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of the folder. AdapterLoadError if it is missing, or a link that leads out of it."""
+    path = folder / name
+    try:
+        if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
+            raise AdapterLoadError(f"{path} leads out of its folder, to {path.resolve()}")
+    except OSError as error:
+        raise AdapterLoadError(f"{path}: {error.strerror or error}") from error
+    except RuntimeError as error:  # links in a circle
+        raise AdapterLoadError(f"{path}: {one_line(error)}") from error
+    return path
+
+
+def digest_of(folder: Path) -> str:
+    """sha256 of the configuration and the weights, in hexadecimal digits; AdapterLoadError without one of them."""
+    digest = sha256()
+    for name in (CONFIGURATION, WEIGHTS):
+        path = inside(folder, name)
+        try:
+            digest.update(path.stat().st_size.to_bytes(8))
+            with path.open("rb") as file:
+                while piece := file.read(_PIECE):
+                    digest.update(piece)
+        except OSError as error:
+            raise AdapterLoadError(f"{path}: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _configuration(fields: Mapping[str, Any]) -> AdapterConfiguration:
+    """ValueError says which field is wrong."""
+    tokens = fields.get("alora_invocation_tokens")
+    if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(each) is int for each in tokens)):
+        raise ValueError(f"alora_invocation_tokens is {tokens!r:.80}, expected token ids")
+    rank = _rank("r", fields.get("r", 8))
+    return AdapterConfiguration(
+        rank=rank,
+        alpha=_number("lora_alpha", fields.get("lora_alpha", 8)),
+        rank_pattern={key: _rank("rank_pattern", value) for key, value in _patterns(fields, "rank_pattern").items()},
+        alpha_pattern={
+            key: _number("alpha_pattern", value) for key, value in _patterns(fields, "alpha_pattern").items()
+        },
+        rank_stabilized=bool(fields.get("use_rslora")),
+        base=str(fields.get("base_model_name_or_path") or ""),
+        invocation_tokens=tuple(tokens or ()),
+    )
+
+
+def _patterns(fields: Mapping[str, Any], name: str) -> Mapping[str, object]:
+    patterns = fields.get(name) or {}
+    if not isinstance(patterns, dict):
+        raise ValueError(f"{name} is {patterns!r:.80}, expected an object")  # noqa: TRY004  as the rest
+    for key in patterns:
+        try:
+            re.compile(key)
+        except re.error as error:
+            raise ValueError(f"{name}: {key!r:.80}: {error}") from error
+    return patterns
+
+
+def _rank(name: str, value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_RANK:
+        raise ValueError(f"{name} is {value!r:.80}: ranks from 1 to {MAX_RANK} are possible")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r:.80}, expected a number")
+    return float(value)
+
+
+def _matching(patterns: Mapping[str, float], module: str, default: float) -> float:
+    """The value of the first pattern that the end of a module's name matches, as PEFT does it."""
+    for key, value in patterns.items():
+        if re.match(rf"(.*\.)?({key})$", module):
+            return value
+    return default

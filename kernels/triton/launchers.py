@@ -19,12 +19,16 @@ _PREPARES = threading.RLock()
 
 def prepare_one_at_a_time() -> None:
     """Let the kernels of this process be prepared by one thread at a time; compilation, the long part, is free."""
-    CompiledKernel.run = property(_run)
+    prepare = CompiledKernel._init_handles
 
+    def prepare_in_turn(kernel: CompiledKernel) -> None:
+        if kernel.module is None:  # its code, which arrives last
+            with _PREPARES:
+                prepare(kernel)
 
-def _run(kernel: CompiledKernel) -> object:
-    """The kernel's launcher. Its code, which arrives last, says whether it is prepared."""
-    if kernel.module is None:
-        with _PREPARES:
-            kernel._init_handles()
-    return kernel._run
+    def run(kernel: CompiledKernel) -> object:
+        prepare_in_turn(kernel)
+        return kernel._run
+
+    CompiledKernel._init_handles = prepare_in_turn
+    CompiledKernel.run = property(run)

@@ -31,13 +31,15 @@ def test_threads_prepare_kernels_in_turn_and_each_kernel_once(monkeypatch: pytes
 
     def launch(kernel: CompiledKernel) -> tuple[object, object]:
         together.wait()
+        kernel.launch_metadata((1, 1, 1), 0)  # prepares, too, where there may be hooks
         return kernel.run, kernel.function
 
     monkeypatch.setattr(CompiledKernel, "_init_handles", prepare)
     prepare_one_at_a_time()
     kernels = [CompiledKernel.__new__(CompiledKernel) for _ in range(THREADS // 2)]
     for kernel in kernels:
-        kernel.module = kernel.function = kernel._run = None
+        kernel.module = kernel.function = kernel._run = kernel.src = None
+        kernel.name = "kernel"
     together = threading.Barrier(THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
         launched = list(pool.map(launch, kernels * 2))

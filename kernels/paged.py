@@ -58,11 +58,15 @@ class AttentionParams:
 
     `scale`: what scores are multiplied by; None: 1 / sqrt(head_dim). `window`: how many tokens a query sees, itself
     included; None: all before it. `soft_cap`: scores become cap * tanh(score / cap) after that; None: they stay.
+
+    `slopes`: what is added to a head's score for each token that a key lies further on (ALiBi: Press et al., "Train
+    short, test long", 2022); only `FlexAttention` computes them.
     """
 
     scale: float | None = None
     window: int | None = None
     soft_cap: float | None = None
+    slopes: tuple[float, ...] | None = None
 
     def within(self, context: int) -> AttentionParams:
         """The same for contexts of at most so many tokens: a window that none of them outgrows is none."""

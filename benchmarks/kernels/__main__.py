@@ -14,6 +14,7 @@ MODULES = (
     "decode_attention",
     "prefill_attention",
     "windows",
+    "flex",
     "layers",
     "experts",
     "grouped",

@@ -30,6 +30,7 @@ class Command(Enum):
 _ENGINE = frozenset({Command.ENGINE})
 _BOTH = frozenset(Command)
 _FP8 = ("auto", "fp8")
+_ATTENTION = ("auto", "flex")
 _STATE_TYPES = ("float32", "bfloat16")
 _WEIGHTS = (*_FP8, "stored")
 
@@ -84,6 +85,14 @@ class EngineOptions:
     kv_dtype: Annotated[str, Option("Data type of the KV cache: auto (as --dtype) or fp8.", _BOTH, choices=_FP8)] = (
         "auto"
     )
+    attention: Annotated[
+        str,
+        Option(
+            "What computes attention: auto (Triton on a GPU, torch on a CPU) or flex (torch's FlexAttention).",
+            _BOTH,
+            choices=_ATTENTION,
+        ),
+    ] = "auto"
     state_dtype: Annotated[
         str,
         Option("Data type of the states of recurrent layers: float32 or bfloat16.", _BOTH, choices=_STATE_TYPES),

@@ -49,6 +49,7 @@ class ModelConfig(ModelShape):
     num_unused_layers: int = 0  # after the last one: they predict further tokens
     container: str | None = None
     stored_layers: int  # as the checkpoint counts them
+    needs_flex: bool = False  # some layer's attention is computed by FlexAttention alone
 
     @classmethod
     def of(cls, config: Configuration, family: type[Family], eos_token_ids: tuple[int, ...]) -> ModelConfig:

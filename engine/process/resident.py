@@ -69,6 +69,7 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
                 cache_dir=options.cache_dir,
                 max_context=options.max_context or MAX_CONTEXT,
                 finite=options.check_weights,
+                flex=options.attention == "flex",
                 check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
                 text=text,
                 on_read=progress,

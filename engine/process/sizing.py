@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from thothy_ai.engine.api.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_dtype, resolve_kv_dtype, resolve_state_dtype
@@ -33,6 +33,7 @@ _MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # states of prefixes, which siblings share
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
 _MAX_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
+_MIN_FLEX_BLOCK = 16  # tokens, on a GPU
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, of each kind of heads, and for CUDA graphs
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 _ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
@@ -81,6 +82,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here."""
     sizes = engine_sizes(model, options, device)
+    if options.attention == "flex" or model.needs_flex:
+        _require_flex(options, sizes.block_size if device.type == "cuda" else None)
     asked = device if memory is None else _ELSEWHERE
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, asked)
     if memory is not None:
@@ -103,6 +106,16 @@ def plan_memory(
         weight_type=_weight_type(model, options, dtype),
         device=device,
     )
+
+
+def _require_flex(options: EngineOptions, block_size: int | None) -> None:
+    """InvalidRequestError for a cache that FlexAttention does not read; `block_size` is that of a GPU."""
+    if options.kv_dtype == "fp8":
+        raise InvalidRequestError("FlexAttention reads no KV in fp8: use --kv-dtype auto")
+    if block_size is not None and (block_size < _MIN_FLEX_BLOCK or block_size & (block_size - 1)):
+        raise InvalidRequestError(
+            f"FlexAttention reads no blocks of {block_size} tokens: use --block-size 16, 32 or 64"
+        )
 
 
 class KVLeft(NamedTuple):

@@ -56,12 +56,18 @@ def configured(read: FolderConfiguration, folder: Path, named: Path | None = Non
 
 
 def assemble(
-    config: ModelConfig, source: TensorSource, weight_format: Callable[[Operations], LinearFormat] = plain
+    config: ModelConfig,
+    source: TensorSource,
+    weight_format: Callable[[Operations], LinearFormat] = plain,
+    *,
+    flex: bool = False,
 ) -> Model:
-    """The model of `config` with the source's weights, in `weight_format` unless they come packed."""
+    """The model of `config` with the source's weights, in `weight_format` unless they come packed. With `flex`, or if
+    nothing else computes it, its attention is torch's FlexAttention.
+    """
     if config.quantization is not None:
         source = config.quantization.over(source)
-    operations = operations_for(source.device)
+    operations = operations_for(source.device, flex=flex or config.needs_flex)
     builder = ModelBuilder(config, source, operations, weight_format(operations))
     decoder = config.architecture.build(builder)
     return Model(config, decoder, builder.num_bytes, operations)

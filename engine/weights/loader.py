@@ -72,6 +72,7 @@ def load_model(
     cache_dir: Path | None = None,
     max_context: int | None = None,
     finite: bool = False,
+    flex: bool = False,
     check: Callable[[ModelConfig], None] = lambda _: None,
     text: ModelText | None = None,
     on_read: OnRead = lambda _done, _of: None,
@@ -82,7 +83,8 @@ def load_model(
     GGUF files; None: the user's cache folder. `max_context` limits the context that is used. `text` reads the model's
     configuration and tokenizer; this process does by default. `check` is called before any weight is read, and may
     raise. `on_read` is called with the bytes of weights that were read so far, and how many there are.
-    With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
+    With `flex`, attention is computed by torch's FlexAttention. With `finite`, a weight that is NaN or infinite is
+    refused. So is a model for which neither its configurations nor
     its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
@@ -108,7 +110,7 @@ def load_model(
             if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
                 source.check_values()
             try:
-                model = assemble(config, source, form)
+                model = assemble(config, source, form, flex=flex)
             except ValueError as error:  # the tensors of a packed weight contradict each other
                 raise ModelLoadError(f"{path}: {error}") from error
     name = model_name(path) if path.is_file() else path.resolve().name

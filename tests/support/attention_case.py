@@ -151,6 +151,9 @@ def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None =
             scores = torch.einsum("kgd,lkd->kgl", query, near[first:seen]) * scale
             if params.soft_cap is not None:
                 scores = (scores / params.soft_cap).tanh() * params.soft_cap
+            if params.slopes is not None:
+                slopes = torch.tensor(params.slopes).double().view(kv_heads, group, 1)
+                scores = scores + slopes * (torch.arange(first, seen) - (seen - 1))
             if sinks is not None:
                 scores = torch.cat((scores, sinks.double().view(kv_heads, group, 1)), -1)
             shares = scores.softmax(-1)[..., : seen - first]

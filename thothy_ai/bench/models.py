@@ -47,13 +47,15 @@ def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] =
                 weights=options.weights,
                 cache_dir=options.cache_dir,
                 finite=options.check_weights,
+                flex=options.attention == "flex",
                 check=lambda config: _require(plan_memory(config, options, device, dtype), name, options),
                 on_read=lambda done, of: say(f"Reading weights: {done / GB:.1f} of {of / GB:.1f} GB"),
             )
         _require(_plan(shape, options, device), shape, options)
         whole = f"{parameters(shape) * dtype.itemsize / GB:.1f} GB of random weights ({shape})"
         source = RandomWeights(device, dtype, lambda drawn: say(f"Drawing {whole}: {drawn / GB:.1f} GB done"))
-        model = assemble(_config(shape), source, weight_format(options.weights, device))
+        form, flex = weight_format(options.weights, device), options.attention == "flex"
+        model = assemble(_config(shape), source, form, flex=flex)
         return LoadedModel(_config(shape), model, None, f"{shape} (random weights)")
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{options.model or shape} does not fit {device}: {error}") from error

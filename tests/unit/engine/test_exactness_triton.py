@@ -41,7 +41,7 @@ def test_greedy_tokens_equal_transformers(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
     for module in (sampler, assemble):
-        monkeypatch.setattr(module, "operations_for", lambda _: TritonOperations())
+        monkeypatch.setattr(module, "operations_for", lambda _, flex=False: TritonOperations())
     overrides: dict[str, Any] = OVERRIDES.get(family, {})
     oracle = tiny_oracle(family.partition(",")[0], tmp_path, torch.device("cpu"), new_tokens=4, **overrides)
     oracle = replace(oracle, prompts=oracle.prompts[SOME], expected=oracle.expected[SOME])

@@ -1,0 +1,273 @@
+"""`FlexAttention`: an `Attention` that torch's `flex_attention` computes.
+
+A third implementation beside plain torch and Triton's kernels, over the same cache and block tables: an oracle for
+both, and for what neither computes, biases by distance (ALiBi). On a GPU, torch compiles a kernel for each kind of
+layer. A CPU computes tile by tile with the same lists of blocks and the same functions: without a compiler, torch's own
+`flex_attention` multiplies every query with every block of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache as remembered
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
+
+_MAX_HEIGHT = 128
+_MIN_HEIGHT = 16  # on a GPU: of a matrix that its tensor cores multiply
+_MAX_WIDTH = 64  # tokens that a program reads at once
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Places(NamedTuple):
+    """What scores depend on beside queries and keys: see `Tiles` and `Seen`. `slopes` [heads] and `cap` [] as in the
+    parameters: torch compiles a float into no kernel, and takes it for a tensor on the CPU.
+    """
+
+    positions: Tensor
+    members: Tensor
+    tables: Tensor
+    places: Tensor
+    slopes: Tensor | None
+    cap: Tensor | None
+
+    @classmethod
+    def of(cls, tiles: Tiles, seen: Seen, params: AttentionParams) -> Self:
+        """Those of one kind of layer."""
+        device = tiles.positions.device
+        slopes = None if params.slopes is None else _constant(params.slopes, device)
+        cap = None if params.soft_cap is None else _constant(params.soft_cap, device)
+        return cls(tiles.positions, tiles.members, seen.tables, seen.places, slopes, cap)
+
+
+class Layer(NamedTuple):
+    """What is compiled into a kernel. `stride`: how many blocks the cache goes on from one block to the next."""
+
+    params: AttentionParams
+    scale: float
+    heads: int  # of queries, for each of keys
+    height: int
+    block_size: int
+    stride: int
+
+
+class FlexAttention:
+    """Groups have one row: shared prefixes save it nothing. Its cache is of the type of queries, and a GPU's has blocks
+    of 16, 32, 64 ... tokens.
+    """
+
+    group_rows = 1
+
+    def __init__(self, shape: AttentionShape) -> None:
+        self._on_gpu = shape.device.type == "cuda"
+        self._planned: AttentionBatch | None = None
+        self._tiles: dict[int, tuple[Tiles, ...]] = {}  # of the planned batch, by query heads of a KV head
+        self._seen: dict[tuple[Tiles, int, AttentionParams], Seen] = {}
+
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        """What a recurrent layer makes of `given`, in `out`."""
+        layer(self._batch, given, out)
+        return out
+
+    @property
+    def _batch(self) -> AttentionBatch:
+        if self._planned is None:
+            raise RuntimeError("attention was not planned")
+        return self._planned
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Attend over this batch from now on."""
+        self._planned = batch
+        self._tiles.clear()
+        self._seen.clear()
+
+    def __call__(
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        params: AttentionParams = PLAIN,
+        out: Tensor | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
+        kv_heads = cache.keys.shape[2]
+        grouped = q.unflatten(1, (kv_heads, -1))  # [T, kv_heads, heads, D]
+        heads, out = grouped.shape[2], torch.zeros_like(q) if out is None else out.zero_()
+        for tiles in self._tiles_of(heads):
+            queries = grouped[tiles.tokens, :, tiles.members].transpose(0, 1)
+            attended, mass = self._attend(queries, cache, tiles, params, heads)
+            if sinks is not None:  # one more score, whose value is zeros, takes its share of the softmax
+                of_lines = sinks.view(kv_heads, heads)[:, tiles.members]
+                attended = (attended * torch.sigmoid(mass - of_lines)[..., None]).to(q.dtype)
+            out.unflatten(1, (kv_heads, -1))[tiles.tokens, :, tiles.members] = attended.transpose(0, 1)
+        return out
+
+    def _tiles_of(self, heads: int) -> tuple[Tiles, ...]:
+        if heads not in self._tiles:
+            low, high = heights(heads, _MIN_HEIGHT if self._on_gpu else 1, _MAX_HEIGHT)
+            batch = self._batch
+            decoding = (Tiles.decoding(batch, heads, low),) if batch.num_decode else ()
+            others = len(batch.query_lens) > batch.num_decode
+            self._tiles[heads] = (*decoding, *((Tiles.prefilling(batch, heads, high),) if others else ()))
+        return self._tiles[heads]
+
+    def _attend(
+        self, queries: Tensor, cache: LayerCache, tiles: Tiles, params: AttentionParams, heads: int
+    ) -> tuple[Tensor, Tensor]:
+        """queries [kv_heads, lines, D] -> the same, and the logarithm [kv_heads, lines] of what scores add up to."""
+        num_blocks, block_size = cache.keys.shape[:2]
+        key = tiles, cache.table, params
+        if key not in self._seen:
+            self._seen[key] = Seen.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
+        seen = self._seen[key]
+        pool, stride = _pool(cache.keys)
+        layer = Layer(params, params.scale_of(queries.shape[-1]), heads, tiles.height, block_size, stride)
+        places = Places.of(tiles, seen, params)
+        if not self._on_gpu:
+            return by_tile(layer, queries, cache, seen, places)
+        attended, mass = _compiled(layer)(queries[None], pool, _pool(cache.values)[0], seen, places)
+        return attended[0], mass[0]
+
+
+def _pool(blocks: Tensor) -> tuple[Tensor, int]:
+    """Blocks [N, block_size, kv_heads, D] as one sequence [1, kv_heads, tokens, D], without a copy, and how many of its
+    blocks it is from one of ours to the next: layers may lie side by side in a block.
+    """
+    number, block_size, kv_heads, dim = blocks.shape
+    stride, rest = divmod(blocks.stride(0), block_size * blocks.stride(1))
+    if rest:
+        raise ValueError(f"blocks of {block_size} tokens that lie {blocks.stride(0)} numbers apart")
+    tokens = ((number - 1) * stride + 1) * block_size
+    strides = (tokens * blocks.stride(1), blocks.stride(2), blocks.stride(1), blocks.stride(3))
+    return blocks.as_strided((1, kv_heads, tokens, dim), strides), stride
+
+
+@remembered
+def _constant(value: float | tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=torch.float32, device=device)
+
+
+def mods(layer: Layer, places: Places) -> tuple[ScoreMod, MaskMod]:
+    """The functions of a score and of a mask that flex_attention takes, of the pool's tokens as keys."""
+    params, size = layer.params, layer.block_size
+    positions, members, tables, of_blocks, slopes, cap = places
+
+    def key_position(key: Tensor) -> Tensor:
+        return of_blocks[key // size // layer.stride] * size + key % size
+
+    def score(score: Tensor, batch: Tensor, head: Tensor, line: Tensor, key: Tensor) -> Tensor:
+        del batch
+        if cap is not None:
+            score = torch.tanh(score / cap) * cap
+        if slopes is not None:
+            score = score + slopes[head * layer.heads + members[line]] * (key_position(key) - positions[line])
+        return score
+
+    def mask(batch: Tensor, head: Tensor, line: Tensor, key: Tensor) -> Tensor:
+        del batch, head
+        block = key // size // layer.stride
+        own = tables[line // layer.height, of_blocks[block]] == block
+        query, position = positions[line], key_position(key)
+        seen = own & (position <= query)
+        if params.window is not None:
+            seen = seen & (query - position < params.window)
+        return seen
+
+    return score, mask
+
+
+class FlexLayer(nn.Module):
+    """A call of flex_attention for layers of one kind. What a module holds is constant where torch compiles it."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, q: Tensor, keys: Tensor, values: Tensor, seen: Seen, places: Places) -> tuple[Tensor, Tensor]:
+        """q [1, kv_heads, lines, D] over a pool -> the same, and the logarithm [1, kv_heads, lines] of what scores add
+        up to.
+        """
+        from torch.nn.attention.flex_attention import (  # noqa: PLC0415  slow to import
+            AuxRequest,
+            BlockMask,
+            FlexKernelOptions,
+            flex_attention,
+        )
+
+        layer = self.layer
+        score, mask = mods(layer, places)
+        blocks = BlockMask.from_kv_blocks(
+            seen.num_parts[None, None],
+            seen.parts[None, None] * layer.stride,
+            seen.num_wholes[None, None],
+            seen.wholes[None, None] * layer.stride,
+            BLOCK_SIZE=(layer.height, layer.block_size),
+            mask_mod=mask,
+            seq_lengths=(q.shape[2], keys.shape[2]),
+            compute_q_blocks=False,
+        )
+        options: FlexKernelOptions = {
+            "BACKEND": "TRITON",  # not the one for decoding, which takes a batch of one size only
+            "BLOCK_M": layer.height,
+            "BLOCK_N": min(layer.block_size, _MAX_WIDTH),
+            "num_warps": 4,
+            "num_stages": 3,
+        }
+        attended, beside = flex_attention(
+            q,
+            keys,
+            values,
+            score_mod=score,
+            block_mask=blocks,
+            scale=layer.scale,
+            kernel_options=options,
+            return_aux=AuxRequest(lse=True),
+        )
+        assert beside.lse is not None
+        return attended, beside.lse
+
+
+@remembered
+def _compiled(layer: Layer) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Compiled once for all numbers of tiles."""
+    return torch.compile(FlexLayer(layer), fullgraph=True, dynamic=True)
+
+
+def by_tile(layer: Layer, queries: Tensor, cache: LayerCache, seen: Seen, places: Places) -> tuple[Tensor, Tensor]:
+    """What a program of flex_attention's kernel computes for each tile: queries [kv_heads, lines, D] -> the same, and
+    the logarithm [kv_heads, lines] of what scores add up to.
+    """
+    score_mod, mask_mod = mods(layer._replace(stride=1), places)
+    head = torch.arange(queries.shape[0])[:, None, None]
+    out, mass = torch.empty_like(queries), queries.new_empty(queries.shape[:2], dtype=torch.float32)
+    for tile, (parts, wholes) in enumerate(_lists(seen)):
+        lines = slice(tile * layer.height, (tile + 1) * layer.height)
+        line = torch.arange(lines.start, lines.stop)[:, None]
+        blocks = torch.cat((parts, wholes))
+        key = (blocks[:, None] * layer.block_size + torch.arange(layer.block_size)).flatten()
+        in_parts = len(parts) * layer.block_size
+        shown = torch.ones(layer.height, len(key), dtype=torch.bool)
+        shown[:, :in_parts] = mask_mod(head, head, line, key[:in_parts])
+        written = shown.any(0)[:, None, None]  # a block's other tokens may be anything
+        keys, values = (
+            part.index_select(0, blocks).flatten(0, 1).masked_fill(~written, 0).transpose(0, 1).float()
+            for part in (cache.keys, cache.values)
+        )
+        scores = queries[:, lines].float() @ keys.transpose(1, 2) * layer.scale
+        scores = score_mod(scores, head, head, line, key).masked_fill(~shown, -torch.inf)
+        mass[:, lines] = scores.logsumexp(-1)
+        out[:, lines] = (scores.softmax(-1) @ values).to(out.dtype)
+    return out, mass
+
+
+def _lists(seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each tile's blocks that it sees in part, and those that it sees as a whole."""
+    counts = zip(seen.num_parts.tolist(), seen.num_wholes.tolist(), strict=True)
+    for tile, (parts, wholes) in enumerate(counts):
+        yield seen.parts[tile, :parts].long(), seen.wholes[tile, :wholes].long()

@@ -1,0 +1,131 @@
+"""Tiles of a step's queries, and the blocks of KV that each of them sees: the lists of a `BlockMask`.
+
+A tile has consecutive queries of one sequence, each with all query heads of a KV head, so that keys are read once for
+them. What it sees follows from its block table; vLLM's backend makes its block mask of block tables, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch, AttentionParams
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """N tiles of `height` lines. A line is a query of one head: `heads` lines follow one another for each token, and
+    lines beyond the tile's tokens repeat those of the last.
+
+    `rows` [N]: whose tokens they are. `tokens` [N * height]: the token of each line among those of the step, `members`
+    [N * height] its head among those of a KV head, and `positions` [N * height] its position in the sequence.
+    `firsts`, `lasts` [N]: the positions of a tile's first and last token.
+    """
+
+    height: int
+    rows: Tensor
+    tokens: Tensor
+    members: Tensor
+    positions: Tensor
+    firsts: Tensor
+    lasts: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, starts: Tensor, firsts: Tensor, counts: Tensor, heads: int, height: int) -> Self:
+        """Of tiles whose first tokens are `starts` [N] of the step, at positions `firsts` [N]; `counts` [N] tokens."""
+        line = torch.arange(height, device=rows.device)
+        place = torch.minimum(line // heads, counts[:, None] - 1)
+        return cls(
+            height=height,
+            rows=rows.long(),
+            tokens=(starts[:, None] + place).flatten().long(),
+            members=(line % heads).repeat(len(rows)),
+            positions=(firsts[:, None] + place).flatten().int(),
+            firsts=firsts,
+            lasts=firsts + counts - 1,
+        )
+
+    @classmethod
+    def decoding(cls, batch: AttentionBatch, heads: int, height: int) -> Self:
+        """One tile for each sequence that decodes, and for a single one two that are alike: torch compiles another
+        kernel for sizes of 1. Nothing is asked of the host, so that a graph may have them.
+        """
+        count = batch.num_decode
+        members = torch.arange(max(2, count), device=batch.rows.device).clamp(max=count - 1)
+        firsts = batch.context_lens[members].long() - 1
+        return cls.of(batch.rows[members], members, firsts, torch.ones_like(members), heads, height)
+
+    @classmethod
+    def prefilling(cls, batch: AttentionBatch, heads: int, height: int) -> Self:
+        """As many tiles for each other sequence as its queries need, two at least."""
+        step = height // heads
+        starts = tuple(accumulate(batch.query_lens, initial=0))
+        tiles = [
+            (member, starts[member] + done, batch.kv_lens[member] - queries + done, min(step, queries - done))
+            for member, queries in enumerate(batch.query_lens)
+            if member >= batch.num_decode
+            for done in range(0, queries, step)
+        ]
+        tiles = tiles * 2 if len(tiles) == 1 else tiles
+        columns = torch.tensor(tiles, dtype=torch.int64).T.to(batch.rows.device, non_blocking=True)
+        members, first_tokens, firsts, counts = columns
+        return cls.of(batch.rows[members], first_tokens, firsts, counts, heads, height)
+
+
+class Seen(NamedTuple):
+    """What N tiles see of one table's blocks: ids [N, B] of which the first are valid, and how many [N].
+
+    Of a block of `parts`, some queries see some tokens; of a block of `wholes`, all queries see all.
+    `tables` [N, B]: each tile's block table. `places` [num_blocks]: a block's place in the tables that have it, which
+    is the same in all: only sequences that begin alike share blocks.
+    """
+
+    parts: Tensor
+    num_parts: Tensor
+    wholes: Tensor
+    num_wholes: Tensor
+    tables: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, tiles: Tiles, table: Tensor, params: AttentionParams, block_size: int, num_blocks: int) -> Self:
+        """By a block table [rows, B]."""
+        tables, place = table.index_select(0, tiles.rows).long(), torch.arange(table.shape[1], device=table.device)
+        begin = _lowest(tiles.firsts, params) // block_size
+        end = tiles.lasts // block_size + 1
+        whole = torch.minimum(-(-_lowest(tiles.lasts, params) // block_size), end)
+        after = torch.maximum((tiles.firsts + 1) // block_size, whole)
+        before = (whole - begin)[:, None]
+        parts = torch.where(place < before, begin[:, None] + place, after[:, None] + place - before)
+        seen = (place >= begin[:, None]) & (place < end[:, None])
+        # Of the others, some are stale, and belong to other sequences: they count in a place that nothing reads.
+        places = torch.zeros(num_blocks + 1, dtype=torch.int32, device=table.device)
+        places[torch.where(seen, tables, num_blocks)] = place.int()
+        return cls(
+            parts=_gathered(tables, parts),
+            num_parts=(before[:, 0] + end - after).int(),
+            wholes=_gathered(tables, whole[:, None] + place),
+            num_wholes=(after - whole).int(),
+            tables=tables.int(),
+            places=places,
+        )
+
+
+def _lowest(positions: Tensor, params: AttentionParams) -> Tensor:
+    """The first position that queries at these see."""
+    return torch.zeros_like(positions) if params.window is None else (positions - params.window + 1).clamp(min=0)
+
+
+def _gathered(tables: Tensor, places: Tensor) -> Tensor:
+    return tables.gather(1, places.clamp(max=tables.shape[1] - 1)).int()
+
+
+def heights(heads: int, least: int, most: int) -> Sequence[int]:
+    """Lines of a tile with one token, and with many: powers of two."""
+    low = max(least, 1 << (heads - 1).bit_length())
+    return low, max(low, most)

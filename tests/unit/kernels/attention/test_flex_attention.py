@@ -1,0 +1,139 @@
+"""Attention through FlexAttention against the textbook, and its lists of blocks and functions through torch's own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
+from thothy_ai.kernels.flex import FlexAttention
+from thothy_ai.kernels.flex import attention as flex
+from thothy_ai.kernels.flex.attention import Layer, Places
+from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
+from thothy_ai.kernels.paged import AttentionParams, LayerCache
+
+LENGTHS = [(1, 17), (1, 1), (1, 5), (1, 33), (1, 34), (7, 7), (3, 20), (16, 31), (2, 2)]
+
+
+def params_of(name: str, heads: int) -> AttentionParams:
+    """Kinds of layers."""
+    slopes = tuple(2.0 ** -(1 + head) for head in range(heads))
+    return {
+        "plain": AttentionParams(0.21),
+        "window": AttentionParams(window=9),
+        "soft cap": AttentionParams(soft_cap=0.7),
+        "alibi": AttentionParams(slopes=slopes),
+        "all": AttentionParams(0.4, 11, 0.9, slopes=slopes),
+    }[name]
+
+
+KINDS = ("plain", "window", "soft cap", "alibi", "all")
+
+
+def attended(case: Case, params: AttentionParams, sinks: Tensor | None = None) -> Tensor:
+    attention = FlexAttention(shape_of(case))
+    attention.plan(case.batch)
+    return attention(case.q, case.cache, params, sinks=sinks)
+
+
+def check(case: Case, params: AttentionParams, sinks: Tensor | None = None) -> None:
+    out = attended(case, params, sinks)
+    assert out.dtype == case.q.dtype
+    torch.testing.assert_close(out.double(), textbook(case, params, sinks), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "block_size"), [(4, 4, 8, 1), (9, 3, 16, 3), (5, 1, 6, 16)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixed_steps(kind: str, heads: int, kv_heads: int, dim: int, block_size: int) -> None:
+    params = params_of(kind, heads)
+    case = make_case(LENGTHS, heads=heads, kv_heads=kv_heads, dim=dim, block_size=block_size, seed=block_size, spare=2)
+    check(case, params)
+    check(case, params, torch.linspace(-3, 4, heads))
+    if params.window is not None:
+        check(case.with_freed_blocks(params.window), params)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prompts_longer_than_a_tile_beside_groups(seed: int) -> None:
+    """Whole and partial blocks, windows that begin within tiles, and shared prefixes."""
+    rng = random.Random(seed)
+    lengths = [(1, 40), (1, 44), (90, 150), (70, 70), (rng.randint(2, 80), 200)]
+    case = make_case(lengths, heads=6, kv_heads=2, dim=8, block_size=rng.choice([2, 4, 16]), seed=seed,
+                     groups=[Group(first=0, size=2, blocks=2)])  # fmt: skip
+    for params in (AttentionParams(), AttentionParams(window=rng.randint(5, 60))):
+        check(case, params)
+
+
+def test_torch_computes_the_same() -> None:
+    """Its `flex_attention`, which a GPU runs, without a compiler: it reads all of the cache, and all by the mask."""
+    case = make_case(LENGTHS, heads=6, kv_heads=2, dim=8, block_size=4, seed=2, groups=[Group(2, 2, 1)])
+    clean = replace(case, cache=LayerCache(*(part.nan_to_num(0.5) for part in case.cache[:2])))  # type: ignore[union-attr]
+    params, lines = params_of("all", 6), heights(3, 1, 8)[1]
+    tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
+    seen = Seen.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
+    places = Places.of(tiles, seen, params)
+    layer = Layer(params, params.scale_of(8), 3, lines, 4, 1)
+    queries = clean.q.unflatten(1, (2, 3))[tiles.tokens, :, tiles.members].transpose(0, 1)
+    expected = flex.by_tile(layer, queries, clean.cache, seen, places)
+    computed = torch.compile(flex.FlexLayer(layer), fullgraph=True, dynamic=True, backend="eager")
+    keys, values = (flex._pool(part)[0] for part in clean.cache[:2])  # type: ignore[arg-type]
+    with torch.inference_mode():
+        found = computed(queries[None], keys, values, seen, places)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one[0], other, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_blocks_are_seen_as_a_whole_and_others_not_at_all(kind: str) -> None:
+    """A kernel masks only what is seen in part; a CPU's results say nothing of blocks that are listed too often."""
+    case = make_case([(1, 37), (40, 61), (23, 23)], heads=4, kv_heads=2, dim=8, block_size=4, seed=8)
+    params = params_of(kind, 4)
+    for tiles in (Tiles.decoding(case.batch, 2, 2), Tiles.prefilling(case.batch, 2, 16)):
+        seen = Seen.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
+        places = Places.of(tiles, seen, params)
+        _, mask = flex.mods(Layer(params, 1.0, 2, tiles.height, 4, 1), places)
+        head, key = torch.zeros(1, dtype=torch.int64), torch.arange(len(case.cache.keys) * 4)
+        shown = mask(head, head, torch.arange(len(tiles.positions))[:, None], key)
+        shown = shown.view(-1, tiles.height, len(case.cache.keys), 4)
+        wholes, parts = shown.all((1, 3)), shown.any((1, 3))
+        for tile, (in_part, whole) in enumerate(flex._lists(seen)):
+            assert sorted(whole.tolist()) == wholes[tile].nonzero().flatten().tolist()
+            assert sorted([*in_part.tolist(), *whole.tolist()]) == parts[tile].nonzero().flatten().tolist()
+
+
+def test_layers_that_lie_side_by_side_in_a_block() -> None:
+    """As those of different heads do in groups: blocks of one layer lie apart, and are read without a copy."""
+    case = make_case(LENGTHS, heads=4, kv_heads=2, dim=8, block_size=4, seed=3)
+    apart = [torch.cat((part, torch.full_like(part, torch.nan)), 1) for part in case.cache[:2]]  # type: ignore[list-item]
+    cache = LayerCache(*(part[:, :4] for part in apart))
+    pool, stride = flex._pool(cache.keys)
+    assert stride == 2
+    assert pool.data_ptr() == apart[0].data_ptr()
+    blocks = pool[0].transpose(0, 1).unflatten(0, (-1, 4))[::2]
+    assert torch.equal(blocks.nan_to_num(), case.cache.keys.nan_to_num())
+    check(replace(case, cache=cache), AttentionParams(window=9))
+    with pytest.raises(ValueError, match="lie 40 numbers apart"):
+        flex._pool(torch.zeros(3, 40)[:, :32].unflatten(1, (2, 2, 8)))
+
+
+def test_a_plan_holds_for_its_step_only() -> None:
+    steps = [[(1, 9), (20, 30)], [(1, 12)], [(40, 40), (2, 9)], []]
+    cases = [make_case(each, heads=4, kv_heads=2, dim=8, block_size=4, seed=seed) for seed, each in enumerate(steps)]
+    attention = FlexAttention(shape_of(cases[0]))
+    with pytest.raises(RuntimeError, match="not planned"):
+        attention(cases[0].q, cases[0].cache)
+    for case in cases:
+        attention.plan(case.batch)
+        for params in (AttentionParams(), AttentionParams(window=5)):
+            out = attention(case.q, case.cache, params)
+            torch.testing.assert_close(out.double(), textbook(case, params), atol=2e-6, rtol=1e-5)
+
+
+def test_bfloat16() -> None:
+    case = make_case(LENGTHS, heads=6, kv_heads=2, dim=16, block_size=16, seed=7).of(torch.bfloat16)
+    params = params_of("alibi", 6)
+    torch.testing.assert_close(attended(case, params).double(), textbook(case, params), atol=1.5e-2, rtol=1e-2)

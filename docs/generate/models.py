@@ -67,8 +67,9 @@ def models_page() -> str:
         " a trial capture succeeds. Continuous batching,"
         "\nprefix cache, chunked prefill, sliding windows and grammars"
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
-        " attention, and one with weights that sequences do not affect each other. Checked token for token,\nwith"
-        " combinations of these:",
+        " attention, and one with weights that sequences do not affect each other. Attention\nwith ALiBi (BLOOM, MPT,"
+        " some Falcons) is computed by torch's FlexAttention, which reads no KV in fp8; `--attention flex` chooses"
+        " it\nfor any model. Checked token for token, with combinations of these:",
         f"{listed(CHECKED)}.",
         "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),

@@ -49,6 +49,9 @@ _OF: dict[str, dict[str, Any]] = {
     "ernie4_5": {"head_dim": 8},
     "exaone4": {"sliding_window": 12, "sliding_window_pattern": 2},
     "phimoe": _EXPERTS | {"rope_parameters": LONG},
+    "bloom": {"n_layer": 3, "n_head": 6, "seq_length": 256},
+    "mpt": {"d_model": 48, "n_heads": 6, "n_layers": 3, "max_seq_len": 256},
+    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2},
     "starcoder2": {"sliding_window": 40, "initializer_range": 0.5},
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from thothy_ai.engine.api.errors import UnsupportedModelError, one_line
+from thothy_ai.engine.models.fallback.by_hand import attend_by
 from thothy_ai.engine.models.fallback.refusals import BY_LENGTH
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -26,7 +27,8 @@ _DRY_RUN = "thothy_ai_dry_run"
 _EXPERTS = "batched_mm"  # the form of experts that counts no tokens, thus runs without storage
 _LOCK = threading.Lock()  # transformers' registers belong to the process
 _TOKENS = 4
-_PASSED = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "position_ids", "is_causal"}  # understood
+_PASSED = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "position_ids", "is_causal",
+           "slopes"}  # understood  # fmt: skip
 _ROPE_TYPE = "rope_type"  # of rotary modules
 _WINDOW = "thothy_ai_window"  # of masks
 _MaskFunction = Callable[[int, int, Tensor, Tensor], Tensor]
@@ -81,7 +83,7 @@ class _Recorder:
 
         AttentionInterface.register(_DRY_RUN, self._attend)
         AttentionMaskInterface.register(_DRY_RUN, self._mask)
-        model.set_attn_implementation(_DRY_RUN)
+        attend_by(model, _DRY_RUN)
         ids = torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")
         mask = torch.ones(1, _TOKENS, dtype=torch.int64)  # with storage: some models ask whether it is all ones
         try:
@@ -128,6 +130,7 @@ class _Recorder:
                 scale=passed.get("scaling"),
                 window=_window(module, attention_mask, passed),
                 soft_cap=passed.get("softcap"),
+                slopes=passed.get("slopes"),
             ),
         )
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
@@ -160,7 +163,7 @@ def _window(module: nn.Module, mask: Tensor | None, passed: dict[str, Any]) -> i
         window: int | None = passed.get("sliding_window")
         return window
     if not hasattr(mask, _WINDOW):
-        raise UnsupportedModelError("a model that makes or changes attention masks itself (biases by position, ALiBi)")
+        raise UnsupportedModelError("a model that makes or changes attention masks itself (biases by position)")
     found: int | None = getattr(mask, _WINDOW)
     return found
 

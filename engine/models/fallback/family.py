@@ -11,6 +11,7 @@ import torch
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback.attention import IMPLEMENTATION, CurrentStep, PagedLayer, install, register
+from thothy_ai.engine.models.fallback.by_hand import attend_by
 from thothy_ai.engine.models.fallback.decoder import TransformersDecoder, require_head
 from thothy_ai.engine.models.fallback.dry_run import LayerAttention, attention_of
 from thothy_ai.engine.models.fallback.loading import loaded_from, made_on
@@ -97,6 +98,7 @@ class ThroughTransformers:
             max_context=self.max_context,
             eos_token_ids=eos_token_ids,
             container=self.container,
+            needs_flex=any(layer.params.slopes is not None for layer in self.layers),
         )
 
     def build(self, build: ModelBuilder) -> TransformersDecoder:
@@ -130,5 +132,5 @@ class ThroughTransformers:
             params = layer.params.within(build.shape.max_context)
             paged = PagedLayer(index, layer.num_heads, layer.value_dim, self.width, params, step, build.operations)
             install(model.get_submodule(name), paged)
-        model.set_attn_implementation(IMPLEMENTATION)
+        attend_by(model, IMPLEMENTATION)
         return step

@@ -14,6 +14,7 @@ from torch import nn
 
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
+from thothy_ai.engine.models.fallback.by_hand import through_interface
 from thothy_ai.engine.models.fallback.refusals import model_class
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def made_on(device: torch.device, config: PreTrainedConfig, dtype: torch.dtype) 
     """A model with random weights as transformers draws them; on the meta device, one without storage."""
     with device, _quiet():
         model = model_class(config)._from_config(copy.deepcopy(config), dtype=dtype)
-    return _frozen(model)
+    return _ready(model)
 
 
 def loaded_from(
@@ -57,7 +58,7 @@ def loaded_from(
             report = {**report, "unexpected_keys": of_text_alone}
         _require_exact(report)
         nn.Module.to(model, device)
-        return _frozen(model)
+        return _ready(model)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{folder}: the weights do not fit {device}") from error
     except Exception as error:  # models raise whatever they like
@@ -70,9 +71,10 @@ def _require_exact(report: _Report) -> None:
             raise ModelLoadError(f"{problem.replace('_', ' ')}: {', '.join(names[:_SHOWN])} ({len(names)} in all)")
 
 
-def _frozen(model: PreTrainedModel) -> PreTrainedModel:
+def _ready(model: PreTrainedModel) -> PreTrainedModel:
     model.eval()
     model.requires_grad_(requires_grad=False)
+    through_interface(model)
     return model
 
 

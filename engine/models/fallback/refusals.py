@@ -11,31 +11,29 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.models.fallback.by_hand import BY_HAND
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 CHECKED = (
-    "apertus", "arcee", "biogpt", "bitnet", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5", "ernie4_5_moe",
-    "exaone4", "gpt2", "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense",
-    "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "stablelm", "starcoder2",
+    "apertus", "arcee", "biogpt", "bitnet", "bloom", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5",
+    "ernie4_5_moe", "exaone4", "falcon", "gpt2", "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense",
+    "mpt", "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "stablelm", "starcoder2",
 )  # fmt: skip
 REFUSED = {  # architecture: the reason, as errors give it
     "bert": "attention is bidirectional: it is an encoder",
-    "bloom": "attention with ALiBi is not implemented",
-    "falcon": "its attention does not go through transformers' attention interface",
     "gptj": "its attention does not go through transformers' attention interface",
     "jamba": "recurrent state is not implemented",
     "mamba": "recurrent state is not implemented",
-    "mpt": "attention with ALiBi is not implemented",
     "recurrent_gemma": "recurrent state is not implemented",
     "rwkv": "recurrent state is not implemented",
     "t5": "encoder-decoders are not implemented",
 }
 
-_ALIBI = {"bloom", "mpt"}
 _ATTENTION = {"full_attention", "sliding_attention"}  # of the types that layers have in configurations
 _RECURRENT = {"linear_attention"}
+_CONTEXT = ("max_position_embeddings", "max_seq_len", "seq_length")  # MPT's and BLOOM's names come last
 BY_LENGTH = {"dynamic", "longrope"}  # rotary frequencies that change with the length beyond the original context
 
 
@@ -49,8 +47,6 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
         raise UnsupportedModelError("it is multimodal, and its text part is not known")
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError("transformers has no decoder of this architecture")
-    if getattr(config, "alibi", False) or config.model_type in _ALIBI:
-        raise UnsupportedModelError("attention with ALiBi is not implemented")
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError("it would run through transformers, and not quantized there")
     found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
@@ -59,7 +55,7 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     # A hybrid may have attention layers only.
     if getattr(found, "_is_stateful", False) and not (attend and all(attend)):
         raise UnsupportedModelError("recurrent state is not implemented")
-    if not hasattr(sys.modules[found.__module__], "ALL_ATTENTION_FUNCTIONS"):
+    if config.model_type not in BY_HAND and not hasattr(sys.modules[found.__module__], "ALL_ATTENTION_FUNCTIONS"):
         raise UnsupportedModelError("its attention does not go through transformers' attention interface")
     for index, kind in enumerate(kinds):
         if kind not in _ATTENTION:
@@ -69,7 +65,8 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
 def context_of(config: PreTrainedConfig) -> int:
     """How many tokens the model serves: rotary frequencies that change with the length end at the original context."""
-    context = getattr(config, "max_position_embeddings", None)
+    found = (getattr(config, name, None) for name in _CONTEXT)
+    context = next((each for each in found if each is not None), None)
     if not isinstance(context, int) or isinstance(context, bool) or context < 1:
         raise UnsupportedModelError(f"max_position_embeddings is {context!r}")
     parameters: Mapping[str, Any] = getattr(config, "rope_parameters", None) or {}

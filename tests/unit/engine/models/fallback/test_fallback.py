@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXMLP, GPTNeoXModel
 
 from tests.support.fallback_models import fallback_config, fallback_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
-from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
@@ -56,7 +56,7 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
     ("kind", "overrides", "reason"),
     [
         ("gpt_neox", {"quantization_config": {"quant_method": "fp8"}}, "not quantized"),
-        ("falcon", {"alibi": True}, "ALiBi"),
+        ("bloom", {"seq_length": None, "max_position_embeddings": None}, "max_position_embeddings is None"),
         ("llama4_text", {"attention_chunk_size": 8}, "layer 0 is of type 'chunked_attention', which is not"),
         ("opt", {"word_embed_proj_dim": 24}, "its head takes 24 numbers of each token, and its layers have 48"),
         (
@@ -228,6 +228,30 @@ def test_positions_that_are_not_heeded_are_found_out(tmp_path: Path, monkeypatch
     monkeypatch.setattr(GPTNeoXModel, "forward", counting)
     with pytest.raises(UnsupportedModelError, match="on their places"):
         load_model(folder, device=CPU, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_falcon_with_alibi(tmp_path: Path, *, divided: bool) -> None:
+    """In transformers' eager attention it counts twice; in torch's once, as published."""
+    folder = fallback_model("falcon", tmp_path, alibi=True, new_decoder_architecture=divided)
+    tokens = torch.randint(3, 131, (60,), generator=torch.Generator().manual_seed(5)).tolist()
+    theirs = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa")
+    with torch.no_grad():
+        expected = theirs(torch.tensor([tokens])).logits[0]
+    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    assert loaded.config.num_kv_heads == (2 if divided else 1)
+    run = PagedRun(loaded.model, sequences=1, longest=64)
+    parts = [run.step({0: tokens[:50]})[0], *(run.step({0: [token]})[0] for token in tokens[50:])]
+    torch.testing.assert_close(torch.cat(parts), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_caches_that_flex_attention_does_not_read_are_refused(tmp_path: Path) -> None:
+    config = model_config(described("mpt", tmp_path))
+    with pytest.raises(InvalidRequestError, match="no KV in fp8: use --kv-dtype auto"):
+        plan_memory(config, EngineOptions(url="", kv_dtype="fp8"), CPU, torch.float32)
+    plan_memory(config, EngineOptions(url="", block_size=24), CPU, torch.float32)
+    with pytest.raises(InvalidRequestError, match="no blocks of 24 tokens"):
+        plan_memory(config, EngineOptions(url="", block_size=24), torch.device("cuda"), torch.bfloat16, memory=1 << 40)
 
 
 def test_the_tables_name_architectures_of_transformers() -> None:

@@ -20,6 +20,7 @@ from uuid import uuid4
 from thothy_ai.engine.api import (
     AbandonedUsage,
     AdapterInfo,
+    AdapterStats,
     CallDelta,
     Choice,
     CoreStats,
@@ -49,7 +50,7 @@ from thothy_ai.engine.api.messages import joined
 from thothy_ai.engine.serving.client import Generation, Generations
 from thothy_ai.foreign.abilities import Abilities, find_abilities
 from thothy_ai.foreign.bodies import body_of, expected, path_of, wants_logprobs
-from thothy_ai.foreign.declared import DeclaredEngine
+from thothy_ai.foreign.declared import DeclaredEngine, plain_name
 from thothy_ai.foreign.http import Answer, HttpServer
 from thothy_ai.foreign.replies import BusyError, StreamedPiece, piece_of, refusal_of
 from thothy_ai.foreign.shares import TokenShares
@@ -104,6 +105,8 @@ class ForeignEngineClient:
         self._characters, self._tokens = 10_000 * CHARACTERS_PER_TOKEN, 10_000.0
         self._learning: asyncio.Task[Abilities] | None = None
         self._info: EngineInfo | None = None
+        self._adapters: dict[str, str] = {}  # the server's names of those that it lists, by the names for jobs
+        self._adapter_changes = 0
         self._session_id, self._began = str(uuid4()), time.time()
         self._accepting = True
         self._reason = ConnectionLostError(f"not connected to {url}")
@@ -148,8 +151,19 @@ class ForeignEngineClient:
             raise self._lost()
         core = self._core.plus(busy_seconds=self._shares.busy_seconds)
         return EngineStats(
-            SchedulerStats(running=sum(map(len, self._writing.values())) - self._held, waiting=self._held), core=core
+            SchedulerStats(running=sum(map(len, self._writing.values())) - self._held, waiting=self._held),
+            core=core,
+            adapters=AdapterStats(self._adapter_changes, loaded=len(self._adapters)),
         )
+
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        return tuple(AdapterInfo(name, digest="", rank=0, base=self._model) for name in sorted(self._adapters))
+
+    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:  # noqa: ARG002 - the protocol's
+        raise InvalidRequestError(f"{self._server.url} loads its adapters itself", "adapter")
+
+    async def unload_adapter(self, name: str) -> None:  # noqa: ARG002 - the protocol's
+        raise InvalidRequestError(f"{self._server.url} loads its adapters itself", "adapter")
 
     async def vocabulary(self) -> tuple[bytes, ...]:
         raise EngineError(f"{self._server.url} does not say which tokens its model has")
@@ -161,17 +175,6 @@ class ForeignEngineClient:
         """Nobody knows what another's server did."""
         return True
 
-    async def adapters(self) -> tuple[AdapterInfo, ...]:
-        return ()  # its models are names, whatever they are made of
-
-    async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
-        raise InvalidRequestError(
-            f"{self._server.url} is another's server: adapter {name!r} can't be loaded ({folder})"
-        )
-
-    async def unload_adapter(self, name: str) -> None:
-        raise UnknownAdapterError(f"{self._server.url} is another's server: it has no adapter {name!r}", "adapter")
-
     async def stop_accepting(self) -> None:
         self._accepting = False
 
@@ -180,10 +183,13 @@ class ForeignEngineClient:
             raise self._lost()
         if not self._accepting:
             raise EngineNotAcceptingError("this client takes no more requests")
-        if request.adapter:
-            raise UnknownAdapterError(f"{self._server.url} has no adapter {request.adapter!r}", "adapter")
         can = await self.abilities()
-        bodies = [body_of(request, number, self._model, can) for number in range(request.candidates)]
+        if request.adapter and request.adapter not in self._adapters:
+            raise UnknownAdapterError(
+                f"{self._server.url} lists no adapter {request.adapter} of {self._model}", "adapter"
+            )
+        model = self._adapters.get(request.adapter, self._model)
+        bodies = [body_of(request, number, model, can) for number in range(request.candidates)]
         generation = self._generations.add(request, self._abort, _ignore)
         texts = [ForeignText() for _ in bodies]
         self._writing[request.id] = writing = [
@@ -230,12 +236,19 @@ class ForeignEngineClient:
         except (TypeError, KeyError, AttributeError):
             raise ConnectionLostError(f"{self._server.url}/models sent no list of models") from None
         names = ", ".join(models) or "none"
-        if declared.model is None and len(models) != 1:
+        bases = [name for name, each in models.items() if str(each.get("parent")) not in models]
+        if declared.model is None and len(bases) != 1:
             which = f"set THOTHY_ENGINE_MODEL to one of {names}"
-            raise ConnectionLostError(f"{self._server.url} has {len(models)} models: {which}")
-        self._model = declared.model or next(iter(models))
+            raise ConnectionLostError(f"{self._server.url} has {len(bases)} models: {which}")
+        self._model = declared.model or bases[0]
         if self._model not in models:
             raise ConnectionLostError(f"{self._server.url} has no model {self._model}, but {names}")
+        adapted = (
+            name for name, each in models.items() if name != self._model and str(each.get("parent")) == self._model
+        )
+        adapters = {plain_name(name.rpartition("/")[2]): name for name in adapted}
+        self._adapter_changes += adapters != self._adapters
+        self._adapters = adapters
         context = models[self._model].get("max_model_len")
         gpus = f"{declared.gpus} declared {'GPU' if declared.gpus == 1 else 'GPUs'}"
         return EngineInfo(

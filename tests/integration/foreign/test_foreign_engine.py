@@ -24,6 +24,7 @@ from thothy_ai.engine.api.errors import (
     InvalidRequestError,
     PromptTooLongError,
     ProtocolError,
+    UnknownAdapterError,
 )
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.foreign import DeclaredEngine, client, connect
@@ -400,3 +401,26 @@ def test_tools_go_out_and_calls_come_back(fake: FakeServer) -> None:
         {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "Hm."},
         {"role": "tool", "content": "x", "tool_call_id": "c"},
     ]
+
+
+def test_a_server_s_adapters_are_asked_for_by_its_names_for_them(fake: FakeServer) -> None:
+    base, voice = MODELS["data"][0], {"id": "org/acme", "parent": "org/Model-8B"}
+    fake.models = {"data": [base, voice]}
+
+    async def body(engine: ForeignEngineClient) -> None:
+        assert (await engine.info()).model == "org/Model-8B"  # the only one that is no adapter
+        assert [each.name for each in await engine.adapters()] == ["acme"]
+        before = (await engine.stats()).adapters
+        for adapter, name in (("acme", "org/acme"), ("", "org/Model-8B")):
+            await result_of(engine, asked(f"r{adapter}", adapter=adapter))
+            assert fake.requests[-1][1]["model"] == name
+        with pytest.raises(UnknownAdapterError, match="lists no adapter nova of org/Model-8B"):
+            await engine.submit(asked("x", adapter="nova"))
+        with pytest.raises(InvalidRequestError, match="loads its adapters itself"):
+            await engine.load_adapter("nova", "/nova")
+        fake.models = {"data": [base]}
+        await engine.info()
+        after = (await engine.stats()).adapters
+        assert (before.loaded, after.loaded, after.changes - before.changes) == (1, 0, 1)
+
+    use(fake, body)

@@ -21,6 +21,7 @@ from thothy_ai.engine.api.errors import (
     EngineStoppedError,
     ModelLoadError,
     UninvolvedError,
+    UnknownAdapterError,
 )
 from thothy_ai.plans.running_call import REFUSALS
 
@@ -74,6 +75,8 @@ def _retried(error: type[EngineError]) -> str:
     """What becomes of a job whose request ends with this error, as `worker/attempt.py` decides it."""
     if issubclass(error, ModelLoadError):
         return "waits: there is no engine"
+    if issubclass(error, UnknownAdapterError):
+        return FREE
     if issubclass(error, REFUSALS):
         return NO
     if issubclass(error, EngineLostError) and not issubclass(error, UninvolvedError):

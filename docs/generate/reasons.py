@@ -168,6 +168,7 @@ FAILURES: dict[str, Reason] = {
         "Read the engine's log; `thothy dead redrive` runs the job again, alone.",
     ),
     "engine_away": Reason("The engine could not be reached.", FREE, "Run `thothy doctor`."),
+    "adapter_changed": Reason("The adapter was loaded again, with other weights, while the job ran.", FREE, "Nothing."),
     "engine_aborted": Reason("The engine ended the request early.", FREE, "Nothing, unless it recurs."),
     "connection_lost": Reason(
         "The connection to an engine that is alive broke.",

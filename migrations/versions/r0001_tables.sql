@@ -30,6 +30,7 @@ CREATE TABLE job (
     max_compute_seconds double precision,
     budget_after integer NOT NULL DEFAULT 0,
     model text,
+    adapter text NOT NULL DEFAULT '',
     engine_name text,
     batch_id uuid,
     review text,
@@ -104,6 +105,7 @@ CREATE TABLE attempt (
     kind text NOT NULL,
     worker text NOT NULL,
     engine_session_id uuid,
+    adapter text NOT NULL DEFAULT '',
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL DEFAULT now(),
     outcome text NOT NULL,
@@ -258,6 +260,7 @@ CREATE TABLE engine_session (
     address text NOT NULL DEFAULT '',
     capacity integer NOT NULL DEFAULT 0,
     model_name text NOT NULL DEFAULT '',
+    adapters jsonb NOT NULL DEFAULT '{}',
     state text NOT NULL DEFAULT 'ready',
     ready_at timestamptz,
     end_reason text,
@@ -364,6 +367,7 @@ CREATE TABLE usage_by_hour (
     tenant text NOT NULL,
     kind text NOT NULL,
     model_name text NOT NULL,
+    adapter text NOT NULL DEFAULT '',
     attempts bigint NOT NULL DEFAULT 0,
     accepted bigint NOT NULL DEFAULT 0,
     rejected bigint NOT NULL DEFAULT 0,
@@ -391,7 +395,7 @@ CREATE TABLE usage_by_hour (
     redeemed_seconds double precision NOT NULL DEFAULT 0,
     closed_seconds double precision,
     revised_at timestamptz,
-    CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name)
+    CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name, adapter)
 );
 
 -- What requests over HTTP used in a minute, per engine session, tenant and key, as one door has written it.
@@ -399,6 +403,7 @@ CREATE TABLE interactive_usage (
     id uuid CONSTRAINT pk_interactive_usage PRIMARY KEY,
     minute timestamptz NOT NULL,
     engine_session_id uuid NOT NULL,
+    adapter text NOT NULL,
     tenant text NOT NULL,
     key text NOT NULL,
     requests bigint NOT NULL,

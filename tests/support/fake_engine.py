@@ -15,6 +15,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from thothy_ai.engine.api import (
+    AdapterInfo,
     CoreStats,
     Delta,
     EngineInfo,
@@ -31,6 +32,7 @@ from thothy_ai.engine.api.errors import (
     EngineNotAcceptingError,
     GrammarError,
     PromptTooLongError,
+    UnknownAdapterError,
 )
 
 ERRORS = {
@@ -55,6 +57,8 @@ class FakeGeneration:
 
     async def result(self) -> GenerationResult:
         word = self.request.messages[0].content.split()[0]
+        if self.request.adapter not in {"", *self._client.loaded}:
+            raise UnknownAdapterError("it is not loaded", "adapter")
         if word == "lost":
             self._client.renew()
         if word == "cut":
@@ -127,6 +131,7 @@ class FakeClient:
         self.streamed: list[str] = []  # ids of generations that were asked for deltas
         self.said: list[str] = []  # deltas of each generation that streams; a test appends
         self.begun: set[str] | None = None  # the record that a dead engine left, if there is one
+        self.loaded: dict[str, str] = {}  # digests of adapters, by name
         self.session_id = str(uuid4())
         self.started_at = time.time()
 
@@ -151,6 +156,10 @@ class FakeClient:
         self._reach()
         count = len(self.submitted)
         return EngineStats(core=CoreStats(busy_seconds=0.25 * count, output_tokens=5 * count))
+
+    async def adapters(self) -> tuple[AdapterInfo, ...]:
+        self._reach()
+        return tuple(AdapterInfo(name, digest, rank=4) for name, digest in self.loaded.items())
 
     async def submit(self, request: GenerationRequest) -> FakeGeneration:
         self._reach()

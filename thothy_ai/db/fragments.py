@@ -42,6 +42,8 @@ DEATHS_FOR_SMALL_GROUPS: Final = 2  # from which on few other charged jobs run b
 FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for longer has ended
 ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
+# Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
+HEARD_OF: Final = f"heartbeat_at > now() - {ENGINE_SILENCE}"
 
 DELAY_MARGIN: Final = (
     "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
@@ -74,6 +76,23 @@ inserted AS (
 )"""  # noqa: S608 - constants
 # May be dispatched now.
 DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}"
+# By which jobs ask for what an engine session serves: its model, and its adapters.
+MODEL_NAMES: Final = (
+    "array_prepend(engine_session.model_name, ARRAY(SELECT jsonb_object_keys(engine_session.adapters)))"
+)
+# Of a row of `job` that is claimed for an engine session: the adapter that it names, if it does not name the model.
+ADAPTER: Final = """CASE WHEN job.model IS NULL THEN '' ELSE coalesce((
+            SELECT nullif(coalesce(model_alias.model_name, job.model), session.model_name)
+            FROM engine_session AS session LEFT JOIN model_alias ON alias = job.model
+            WHERE session.id = CAST(:engine_session_id AS uuid)
+        ), '') END"""
+# Each adapter that an engine was heard to have, and the model that it adapts.
+ADAPTERS_SERVED: Final = f"""(
+    SELECT DISTINCT ON (adapter_name) adapter_name, engine_session.model_name AS base
+    FROM engine_session CROSS JOIN jsonb_object_keys(adapters) AS adapter_name
+    WHERE {HEARD_OF}
+    ORDER BY adapter_name
+) AS adapters_served"""  # noqa: S608 - constants
 # The names by which jobs ask for a paused model: its own, and its aliases.
 PAUSED_MODELS: Final = """
     SELECT name FROM queue_pause WHERE scope = 'model'
@@ -168,6 +187,9 @@ FRAGMENTS: Final[dict[str, str]] = {
     "due": DUE,
     "next_due": NEXT_DUE,
     "paused_models": PAUSED_MODELS,
+    "model_names": MODEL_NAMES,
+    "adapter": ADAPTER,
+    "adapters_served": ADAPTERS_SERVED,
     "not_paused": NOT_PAUSED,
     "held": HELD,
     # What a dispatch locks, and whether it must stop. Every change of a pause writes the row: a dispatch that waited
@@ -230,8 +252,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "taken_jobs": "array(SELECT CAST(id AS text) FROM given WHERE id NOT IN (SELECT id FROM inserted))",
     "engine_silence": ENGINE_SILENCE,
     "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
-    # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
-    "heard_of": f"heartbeat_at > now() - {ENGINE_SILENCE}",
+    "heard_of": HEARD_OF,
     "in_small_group": f"engine_deaths >= {DEATHS_FOR_SMALL_GROUPS}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),

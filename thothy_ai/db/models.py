@@ -114,7 +114,8 @@ class JobRow(Base):
     reason: Mapped[str | None]
     detail: Mapped[str | None]
     enqueued_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    model: Mapped[str | None]  # a model's name or an alias; without one, any model serves
+    model: Mapped[str | None]  # a model's or an adapter's name, or an alias; without one, any model serves
+    adapter: Mapped[str] = mapped_column(server_default=EMPTY)  # that its last claim was for; empty: the model itself
     engine_name: Mapped[str | None]  # the engine that its last dispatch was for
     version: Mapped[int] = mapped_column(server_default=sql("1"))  # of its artifact: an edit, or a note, makes another
     review: Mapped[str | None]  # of a succeeded job: what waits for a person, or the decision; NULL: nothing waits
@@ -213,6 +214,7 @@ class AttemptRow(Base):
     kind: Mapped[str]
     worker: Mapped[str]
     engine_session_id: Mapped[UUID | None]
+    adapter: Mapped[str] = mapped_column(server_default=EMPTY)  # that it was for; empty: the model itself
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime] = mapped_column(server_default=NOW)
     outcome: Mapped[str]
@@ -329,6 +331,7 @@ class EngineSessionRow(Base):
     address: Mapped[str] = mapped_column(server_default=EMPTY)
     capacity: Mapped[int] = mapped_column(server_default=ZERO)  # most sequences at once
     model_name: Mapped[str] = mapped_column(server_default=EMPTY)  # that jobs ask for
+    adapters: Mapped[dict[str, Any]] = mapped_column(server_default=sql("'{}'"))  # `RegisteredAdapter`s by their names
     state: Mapped[str] = mapped_column(server_default=sql("'ready'"))
     ready_at: Mapped[datetime | None]
     end_reason: Mapped[str | None]  # of `EndReason`

@@ -131,6 +131,7 @@ class BatchStatus(StrEnum):
 # (`jobs.RejectionReason`) and the codes of the engine's errors. docs/reference/errors.md describes them.
 REASONS = frozenset(
     {
+        "adapter_changed",
         "answer_lost",
         "budget_spent",
         "connection_lost",

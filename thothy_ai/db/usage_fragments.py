@@ -26,7 +26,7 @@ RESIDENT_UNTIL: Final = (
 )
 # The residency of engines between :since and :until, cut at hours.
 RESIDENCY: Final = """
-    SELECT hour, '' AS tenant, '' AS kind, model_name,
+    SELECT hour, '' AS tenant, '' AS kind, model_name, '' AS adapter,
         sum(extract(epoch FROM least(hour + interval '1 hour', until_at) - greatest(hour, since_at)) * devices)
             AS resident_seconds
     FROM (
@@ -90,7 +90,7 @@ FRAGMENTS: Final[dict[str, str]] = {
         cancelled="count(*) FILTER (WHERE state = 'cancelled')",
         expired="count(*) FILTER (WHERE state = 'expired')",
     ),
-    "add_usage": "ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE SET "
+    "add_usage": "ON CONFLICT (hour, tenant, kind, model_name, adapter) DO UPDATE SET "
     + ", ".join(f"{name} = usage_by_hour.{name} + excluded.{name}" for name in SUMS),
     # What each session's attempts of open hours are billed for; and its seconds for which nothing accounts (`recent` is
     # left joined). Those of a session that is not settled may still be recorded.
@@ -99,13 +99,13 @@ FRAGMENTS: Final[dict[str, str]] = {
     "unattributed_seconds": "CASE WHEN settled_at IS NULL THEN 0 ELSE greatest(0,"
     " busy_seconds - direct_seconds - billed_seconds - coalesce(recent.seconds, 0)) END",
     # Seconds that were `added` to attempts of closed hours, while `progress` is locked; and how they restate the bill.
-    "late_usage": "SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, engine_session_id, added,"
+    "late_usage": "SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, engine_session_id, adapter, added,"
     f" {_of_session(MODEL_NAME)} AS model_name, {_of_session(f'added * {DEVICES}')} AS busy",
     "restate": "INSERT INTO usage_by_hour AS known"
-    " (hour, tenant, kind, model_name, busy_seconds, closed_seconds, revised_at)"
-    " SELECT hour, tenant, kind, coalesce(model_name, ''), sum(coalesce(busy, added)), 0, now() FROM late"
-    " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-    " ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE"
+    " (hour, tenant, kind, model_name, adapter, busy_seconds, closed_seconds, revised_at)"
+    " SELECT hour, tenant, kind, coalesce(model_name, ''), adapter, sum(coalesce(busy, added)), 0, now() FROM late"
+    " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
+    " ON CONFLICT (hour, tenant, kind, model_name, adapter) DO UPDATE"
     " SET busy_seconds = known.busy_seconds + excluded.busy_seconds, revised_at = now()",
 }
 
@@ -141,21 +141,23 @@ def _yields(jobs: str, attempts: str, kept_draft: str) -> str:
     )
     return f"""
     SELECT date_trunc('hour', finished_at) AS hour, tenant, kind,
-        coalesce({_of_session(MODEL_NAME)}, '') AS model_name, {of_jobs}
+        coalesce({_of_session(MODEL_NAME)}, '') AS model_name, adapter, {of_jobs}
     FROM (
-        SELECT job.id, job.tenant, job.kind, job.finished_at, job.engine_session_id, review, {TO_EDIT} AS to_edit,
+        SELECT job.id, job.tenant, job.kind, job.finished_at, job.engine_session_id, job.adapter, review,
+            {TO_EDIT} AS to_edit,
             bool_or(verdict = 'accepted') AS accepted, bool_or(verdict = 'accepted' AND findings = '[]') AS clean
         FROM job JOIN artifact ON artifact.job_id = job.id
         WHERE {jobs}
         GROUP BY job.id
     ) AS produced
-    GROUP BY 1, 2, 3, 4
+    GROUP BY 1, 2, 3, 4, 5
     UNION ALL
-    SELECT date_trunc('hour', attempt.finished_at), attempt.tenant, attempt.kind, {MODEL_NAME}, {of_drafts}
+    SELECT date_trunc('hour', attempt.finished_at), attempt.tenant, attempt.kind, {MODEL_NAME}, attempt.adapter,
+        {of_drafts}
     FROM attempt JOIN job ON job.id = attempt.job_id
         LEFT JOIN engine_session AS session ON session.id = attempt.engine_session_id
     WHERE {attempts} AND {kept_draft}
-    GROUP BY 1, 2, 3, 4"""  # noqa: S608 - constants
+    GROUP BY 1, 2, 3, 4, 5"""  # noqa: S608 - constants
 
 
 def usage_fragments(silence: str, best_draft: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ ZERO = sql("0")
 
 
 class UsageByHourRow(Base):
-    """What attempts that ended in an hour used, per tenant, kind and model; outlives the attempts.
+    """What attempts that ended in an hour used, per tenant, kind, model and adapter; outlives the attempts.
 
     Seconds are device-seconds: an engine on two GPUs uses two in each second. Rows without a tenant and a kind hold a
     model's residency. Jobs that ended without success have rows without a model.
@@ -28,6 +28,7 @@ class UsageByHourRow(Base):
     tenant: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
     model_name: Mapped[str] = mapped_column(primary_key=True)
+    adapter: Mapped[str] = mapped_column(primary_key=True, server_default=sql("''"))  # empty: the model itself
     attempts: Mapped[Big] = mapped_column(server_default=ZERO)
     accepted: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts whose artifact was accepted: succeeded jobs
     rejected: Mapped[Big] = mapped_column(server_default=ZERO)  # attempts whose output was rejected
@@ -59,7 +60,7 @@ class UsageByHourRow(Base):
 
 
 class InteractiveUsageRow(Base):
-    """What requests over HTTP used in a minute, per engine session, tenant and key, as one door has written it.
+    """What requests over HTTP used in a minute, per engine session, adapter, tenant and key, as one door wrote it.
 
     Seconds are the engine's, as those of attempts. The key is its id, or empty.
     """
@@ -69,6 +70,7 @@ class InteractiveUsageRow(Base):
     id: Mapped[UUID] = mapped_column(primary_key=True)
     minute: Mapped[datetime]
     engine_session_id: Mapped[UUID]
+    adapter: Mapped[str]  # empty: the model itself
     tenant: Mapped[str]
     key: Mapped[str]
     requests: Mapped[Big]

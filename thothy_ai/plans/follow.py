@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.api import GenerationRequest, Usage
 from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep, advance
-from thothy_ai.plans.requests import RequestFactory, Translate
+from thothy_ai.plans.requests import VERIFY, RequestFactory, Translate
 from thothy_ai.plans.running_call import EarlyRejection, RunningCall, total
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation
-
-VERIFY = "verify"  # the step of a plan in which the model judges an artifact
 
 Submit = Callable[[GenerationRequest], Awaitable["Generation"]]
 Advance = Callable[[PlannedJob, Sequence[Outputs], PlanStep | None], Awaitable[PlanStep | Judgement]]

@@ -15,6 +15,7 @@ from thothy_ai.engine.api.template_options import TemplateOption
 from thothy_ai.jobs import Call, End, Output
 from thothy_ai.jobs.api.plan import ApiBody
 
+VERIFY = "verify"  # the step of a plan in which the model judges an artifact
 TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
 EARLY_TOKENS = 40  # after which an output is first looked at; one with a smaller budget is not worth it
 _ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
@@ -41,7 +42,8 @@ Translate = Callable[[ApiBody, str], Awaitable[Translated]]  # for a tenant; rai
 class RequestFactory:
     """What all calls of one attempt at a job have in common.
 
-    `key` names the attempt to the engine. `template_options` are added to those of each call.
+    `key` names the attempt to the engine. `template_options` are added to those of each call. What the `adapter` wrote
+    is verified by the model itself, whose judgement was measured.
     """
 
     key: str
@@ -52,6 +54,7 @@ class RequestFactory:
     deadline: datetime | None = None
     booked: bool = False  # on a job: a worker's
     stream: bool = False
+    adapter: str = ""
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
     def request(self, call: Call, number: int) -> GenerationRequest:
@@ -89,6 +92,7 @@ class RequestFactory:
             best_of=wanted.best_of,
             template_options={**call.template_options, **self.template_options},
             pairs=call.pairs,
+            adapter="" if call.step == VERIFY else self.adapter,
         )
 
     def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:
@@ -104,6 +108,7 @@ class RequestFactory:
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
             booked=self.booked,
+            adapter=self.adapter,
             template_options={**request.template_options, **self.template_options},
         )
 

@@ -8,7 +8,13 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Usage
-from thothy_ai.engine.api.errors import EngineError, GrammarError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.api.errors import (
+    EngineError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+    UnknownAdapterError,
+)
 from thothy_ai.errors import ThothyError
 from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
 from thothy_ai.plans.requests import TOO_LONG, Translated, output_of
@@ -77,6 +83,9 @@ class RunningCall:
             watching.add_done_callback(lambda watched: watched.cancelled() or watched.exception())
         try:
             result = await self._generation.result()
+        except UnknownAdapterError as error:  # another engine may have it
+            self.error = error
+            raise
         except REFUSALS as error:
             self.error = error
             if self._translated is not None:

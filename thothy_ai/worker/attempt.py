@@ -18,7 +18,7 @@ from uuid import UUID
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.engine.api import EngineInfo, GenerationRequest
+from thothy_ai.engine.api import AdapterInfo, EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineError,
@@ -26,6 +26,7 @@ from thothy_ai.engine.api.errors import (
     EngineNotAcceptingError,
     EngineStoppedError,
     UninvolvedError,
+    UnknownAdapterError,
 )
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.errors import ApiError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 
 logger = logging.getLogger(__name__)
 
+UNLOADED_SECONDS = 5.0  # until the dispatcher knows that an engine has unloaded an adapter
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
 
 
@@ -67,6 +69,10 @@ class StoppedError(Exception):
 
 class NotSentError(Exception):
     """The engine was lost before a step's first call could be sent: none is in flight."""
+
+
+class AdapterChangedError(Exception):
+    """Other weights were loaded under the adapter's name during the attempt, which may have used both."""
 
 
 class BudgetSpentError(Exception):
@@ -142,6 +148,8 @@ class AttemptRunner:
             finish = outcomes.released(claim, "engine_away")
         except EngineAbortedError:
             finish = outcomes.released(claim, "engine_aborted")
+        except AdapterChangedError:
+            finish = outcomes.released(claim, "adapter_changed", f"the adapter {claim.adapter} was loaded again")
         except ApiError as error:
             finish = outcomes.refused(claim, error.status, error.code, str(error), error.body)
         except (EngineLostError, EngineStoppedError) as error:
@@ -154,6 +162,7 @@ class AttemptRunner:
 
     async def _judged(self, claim: Claim, calls: _AttemptCalls) -> Finish:
         info = self._monitor.info
+        await calls.find_adapter()
         previous = None
         if rejected := claim.previous:
             with suppress(ValueError):  # a reason of a newer worker
@@ -170,7 +179,14 @@ class AttemptRunner:
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context, self._settings.policy_of(claim.kind)),
             RequestFactory(
-                claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline, booked=True
+                claim.key,
+                claim.kind,
+                claim.seed,
+                claim.tenant,
+                claim.priority,
+                claim.deadline,
+                booked=True,
+                adapter=claim.adapter,
             ),
             calls.submit,
             calls.log,
@@ -180,6 +196,7 @@ class AttemptRunner:
             wait=calls.outputs,
             translate=calls.translated,
         )
+        await calls.check_adapter()
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
             return outcomes.hopeless(claim, judgement.reason, judgement.detail)
@@ -210,6 +227,8 @@ class AttemptRunner:
 
     def _refused(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
         """It was refused, or failed as it ran."""
+        if isinstance(error, UnknownAdapterError):  # it was unloaded since the dispatch
+            return replace(outcomes.released(claim, error.code, str(error)), delay_seconds=UNLOADED_SECONDS)
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))
         if isinstance(error, EngineNotAcceptingError):
@@ -231,6 +250,7 @@ class _AttemptCalls:
         self._monitor = monitor
         self._live = live
         self._engine: EngineInfo | None = None
+        self._adapter: AdapterInfo | None = None
         self._step_begun = False  # a call of the current step was sent
         self.log = CallLog()
         self.answered_at: float | None = None  # monotonic: when the outputs of the last step arrived
@@ -261,6 +281,19 @@ class _AttemptCalls:
             self._engine = self._monitor.info
         self._step_begun = False
 
+    async def find_adapter(self) -> None:
+        """Note which weights the claim's adapter has. Raises `UnknownAdapterError`."""
+        if (name := self._claim.adapter) and (found := (await self._monitor.adapters()).get(name)) is None:
+            raise UnknownAdapterError(f"the engine has no adapter {name}")
+        self._adapter = found if name else None
+
+    async def check_adapter(self) -> None:
+        """Raise `AdapterChangedError` if it has others by now. One that was unloaded has finished what it had begun."""
+        if (before := self._adapter) is not None:
+            now = (await self._monitor.adapters()).get(before.name, before)
+            if now.digest != before.digest:
+                raise AdapterChangedError
+
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
         if self._engine is None or self._monitor.session_id != UUID(self._engine.session_id):
@@ -278,7 +311,7 @@ class _AttemptCalls:
         """A call that is a body of OpenAI's API. Raises `ApiError`, `NotSentError`, `EngineError`."""
         if self._engine is None:
             raise NotSentError("no engine has answered yet")
-        return await translated(body, tenant, self._engine, self._monitor.vocabulary)
+        return await translated(body, tenant, self._engine, self._monitor.vocabulary, self._claim.adapter)
 
     async def outputs(self, calls: Sequence[RunningCall]) -> Outputs:
         """Wait for the outputs of a step, the first of which may be watched."""
@@ -298,6 +331,8 @@ class _AttemptCalls:
     def provenance(self, version: str, examples: Sequence[Example]) -> dict[str, Any]:
         """How the outputs were made: by which prompts, examples and model, with which seeds; what each step took."""
         engine = {name: getattr(self._engine, name, None) for name in ("model", "device", "dtype")}
+        if self._adapter is not None:
+            engine["adapter"] = {"name": self._adapter.name, "digest": self._adapter.digest}
         steps = []
         for name in dict.fromkeys(call.call.step for call in self.log.sent):
             calls = [call for call in self.log.sent if call.call.step == name]

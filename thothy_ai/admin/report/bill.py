@@ -1,6 +1,8 @@
 """The bill: usage by hour, tenant, kind or model, and its cost.
 
 - *cost*: the price of the busy seconds, of attempts with and without an artifact, and of requests over HTTP.
+- An adapter has a line of its own among the models. Its seconds are its model's, and have the model's price unless the
+  adapter has one.
 - *idle cost*: the price of the seconds in which an engine was resident and computed for neither. It belongs to no
   kind and no tenant, and is therefore only in the total, and with its model and hour.
 - *cost per artifact*: the cost without that of requests over HTTP, divided by the accepted artifacts; in the total also
@@ -33,16 +35,16 @@ class Prices:
     """Prices of one hour of one device."""
 
     default: float | None = None  # of models without a price of their own
-    models: Mapping[str, float] = field(default_factory=dict)
+    models: Mapping[str, float] = field(default_factory=dict)  # and of adapters
     currency: str = "USD"
 
     @classmethod
     def of(cls, settings: Settings) -> Prices:
         return cls(settings.price_per_compute_hour, prices_by_name(settings.model_prices), settings.currency)
 
-    def cost(self, model: str, seconds: float) -> float | None:
-        """The price of device-seconds; None if the model has none."""
-        price = self.models.get(model, self.default)
+    def cost(self, model: str, adapter: str, seconds: float) -> float | None:
+        """The price of device-seconds; None if neither the adapter nor the model has one."""
+        price = self.models.get(adapter, self.models.get(model, self.default))
         return 0.0 if not seconds else None if price is None else seconds / HOUR * price
 
 
@@ -141,36 +143,45 @@ class Bill:
             if dimension == "hour":
                 groups[row.hour.isoformat()].append(row)
             elif dimension == "model":
-                groups[row.model_name].append(row)
+                groups[row.billed_as].append(row)
             elif row.kind:
                 groups[row.kind if dimension == "kind" else row.tenant].append(row)
         busy = sum(row.usage.jobs_seconds for row in self.rows)
         residency = sum(row.usage.resident_seconds for row in self.rows) / busy if busy else 0.0
-        return {name: self._line(groups[name], residency) for name in sorted(groups)}
+        adapted: defaultdict[str, float] = defaultdict(float)  # busy seconds that are in lines of their own
+        for row in self.rows if dimension == "model" else ():
+            adapted[row.model_name] += row.usage.busy_seconds if row.adapter else 0.0
+        return {name: self._line(groups[name], residency, adapted) for name in sorted(groups)}
 
-    def _line(self, rows: Iterable[UsageRow | KeyUsage], residency: float = 0.0) -> BillLine:
-        """The sum of these rows; without residency of their own, each second of their jobs has so many of it."""
+    def _line(
+        self, rows: Iterable[UsageRow | KeyUsage], residency: float = 0.0, adapted: Mapping[str, float] | None = None
+    ) -> BillLine:
+        """The sum of these rows; without residency of their own, each second of their jobs has so many of it. `adapted`
+        are busy seconds of models that other lines have.
+        """
         # Idle time is the rest of a model's residency. It is not negative: an attempt is billed to the hour of its end.
-        models: dict[str, BilledUsage] = defaultdict(BilledUsage)
+        used: dict[tuple[str, str], BilledUsage] = defaultdict(BilledUsage)  # by model and adapter
+        busy: dict[str, float] = defaultdict(float, adapted or {})
         for row in rows:
-            models[row.model_name] += row.usage
+            used[row.model_name, row.adapter] += row.usage
+            busy[row.model_name] += row.usage.busy_seconds
         idle = {
-            model: max(of.resident_seconds - of.busy_seconds, 0.0) if of.resident_seconds else 0.0
-            for model, of in models.items()
+            (model, adapter): max(of.resident_seconds - busy[model], 0.0) if of.resident_seconds else 0.0
+            for (model, adapter), of in used.items()
         }
-        usage = sum(models.values(), BilledUsage())
+        usage = sum(used.values(), BilledUsage())
         return BillLine(
             usage,
             sum(idle.values()),
-            self._cost({model: of.busy_seconds for model, of in models.items()}),
-            self._cost({model: of.wasted_seconds for model, of in models.items()}),
+            self._cost({name: of.busy_seconds for name, of in used.items()}),
+            self._cost({name: of.wasted_seconds for name, of in used.items()}),
             self._cost(idle),
-            self._cost({model: of.interactive_seconds for model, of in models.items()}),
+            self._cost({name: of.interactive_seconds for name, of in used.items()}),
             usage.resident_seconds or usage.jobs_seconds * residency,
         )
 
-    def _cost(self, seconds: Mapping[str, float]) -> float | None:
-        costs = [self.prices.cost(model, spent) for model, spent in seconds.items()]
+    def _cost(self, seconds: Mapping[tuple[str, str], float]) -> float | None:
+        costs = [self.prices.cost(*name, spent) for name, spent in seconds.items()]
         return sum(cost for cost in costs if cost is not None) if None not in costs else None
 
     def to_json(self) -> dict[str, Any]:
@@ -187,7 +198,7 @@ class Bill:
                     "hour": row.hour.isoformat(),
                     "tenant": row.tenant,
                     "kind": row.kind,
-                    "model": row.model_name,
+                    "model": row.billed_as,
                     "seconds": row.usage.resident_seconds + row.usage.busy_seconds,
                     "seconds_before": row.closed_seconds,
                     "restated_at": row.restated_at.isoformat() if row.restated_at else None,

@@ -103,7 +103,8 @@ def check_bill(engine: Engine, since: datetime, until: datetime) -> CheckedBill:
             f" and its attempts are billed for {of.billed_seconds:,.1f} s: {cause}"
         )
     for row in hours:
-        what = f"{row.hour:%Y-%m-%d %H:%M} UTC for {row.kind} of {row.tenant} on {row.model_name or 'no model'}"
+        on = row.adapter or row.model_name or "no model"
+        what = f"{row.hour:%Y-%m-%d %H:%M} UTC for {row.kind} of {row.tenant} on {on}"
         billed = f"{row.billed_attempts:,} attempts and {row.billed_seconds:,.1f} s"
         added = f"{row.attempts:,} and {row.busy_seconds:,.1f} s"
         findings.append(f"the bill of {what} has {billed}; its attempts add up to {added}")

@@ -1,4 +1,4 @@
-"""The usage of a window per hour, tenant, kind and model.
+"""The usage of a window per hour, tenant, kind, model and adapter.
 
 Closed hours are read from `usage_by_hour`, which records every later change. The others, and the parts of hours at the
 window's ends, are summed from attempts, jobs and engine sessions.
@@ -63,6 +63,7 @@ class BilledUsage(Yields):
         return max(self.busy_seconds - self.useful_seconds - self.draft_seconds - self.redeemed_seconds, 0.0)
 
 
+_Name = tuple[datetime, str, str, str, str]
 SUMS = tuple(field.name for field in fields(BilledUsage))
 
 
@@ -77,8 +78,14 @@ class UsageRow:
     kind: str
     model_name: str
     usage: BilledUsage
+    adapter: str = ""  # empty: the model itself
     closed_seconds: float | None = None  # resident and busy seconds when the hour was closed; None while it is open
     restated_at: datetime | None = None
+
+    @property
+    def billed_as(self) -> str:
+        """The name of its adapter, or of its model."""
+        return self.adapter or self.model_name
 
     @property
     def restated_by(self) -> float:
@@ -90,18 +97,19 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyUsage:
-    """What requests over HTTP with one key used on one model; `key` is empty for those without one."""
+    """What requests over HTTP with one key used on one model or adapter; `key` is empty for those without one."""
 
     key: str
     tenant: str
     model_name: str
     usage: BilledUsage
+    adapter: str = ""
 
 
 def read_keys(connection: Connection, since: datetime, until: datetime) -> tuple[KeyUsage, ...]:
     """The requests over HTTP of [since, until), to the minute, as long as history is kept."""
     rows = connection.execute(statement("admin/usage_by_key"), {"since": since, "until": until})
-    return tuple(KeyUsage(row.key, row.tenant, row.model_name, _sums(row)) for row in rows)
+    return tuple(KeyUsage(row.key, row.tenant, row.model_name, _sums(row), row.adapter) for row in rows)
 
 
 def _sums(row: Row[Any]) -> BilledUsage:
@@ -130,16 +138,16 @@ def read_usage(connection: Connection, since: datetime, until: datetime) -> tupl
         whole = closed(bounds.first, bounds.last, until)
         rows = chain(live(since, bounds.first), whole, live(bounds.last, until))
     asked = connection.execute(statement("admin/usage_yields"), {"since": since, "until": until})
-    yields: defaultdict[tuple[datetime, str, str, str], BilledUsage] = defaultdict(BilledUsage)
+    yields: defaultdict[_Name, BilledUsage] = defaultdict(BilledUsage)
     for row in asked:
         yields[_name(row)] += _sums(row)
     found = []
     for row in rows:
         usage = _sums(row) + yields.pop(_name(row), BilledUsage())
-        found.append(UsageRow(*_name(row), usage, row.closed_seconds, row.revised_at))
-    found += [UsageRow(*name, usage) for name, usage in yields.items()]
+        found.append(UsageRow(*_name(row)[:-1], usage, row.adapter, row.closed_seconds, row.revised_at))
+    found += [UsageRow(*name[:-1], usage, name[-1]) for name, usage in yields.items()]
     return tuple(sorted(found, key=lambda row: row.hour))
 
 
-def _name(row: Row[Any]) -> tuple[datetime, str, str, str]:
-    return row.hour, row.tenant, row.kind, row.model_name
+def _name(row: Row[Any]) -> _Name:
+    return row.hour, row.tenant, row.kind, row.model_name, row.adapter

@@ -86,7 +86,7 @@ def restated_lines(bill: Bill, unit: str) -> Iterator[str]:
 
 def restatement(row: UsageRow) -> str:
     what = (
-        f"{row.kind} of {row.tenant} on {row.model_name or NO_MODEL}" if row.kind else f"residency of {row.model_name}"
+        f"{row.kind} of {row.tenant} on {row.billed_as or NO_MODEL}" if row.kind else f"residency of {row.model_name}"
     )
     return f"{local(row.hour)}  {what}: {row.restated_by:+,.1f} s on {local(row.restated_at)}"
 

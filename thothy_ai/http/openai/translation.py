@@ -48,12 +48,14 @@ class TranslatedBody:
         return of_engine(error, self._form.fields)
 
 
-async def translated(call: ApiBody, tenant: str, info: EngineInfo, vocabulary: Vocabulary) -> TranslatedBody:
+async def translated(
+    call: ApiBody, tenant: str, info: EngineInfo, vocabulary: Vocabulary, adapter: str = ""
+) -> TranslatedBody:
     """The body as one request to this engine, which is asked for its vocabulary where log-probabilities are wanted.
 
     ApiError for a body that the API refuses, or whose answer would be a stream. Raises what `vocabulary` raises.
     """
-    body = {"model": info.model_name or info.model, **call.body}
+    body = {"model": adapter or info.model_name or info.model, **call.body}
     form = ROUTES[call.route](body, tenant)
     if form.streams:
         raise unsupported("stream", ": the answer of a job comes as a whole")

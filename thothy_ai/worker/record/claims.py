@@ -41,6 +41,7 @@ class Claim:
     previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact, note, drafted
     tries: int = 1  # attempts since the job was enqueued or redriven, this one included
     waited_seconds: float = 0.0  # since it might first run, or run again
+    adapter: str = ""  # that it runs with; empty: the model itself
     session_id: UUID | None = None  # of the engine that it was claimed for
 
     def overdraws(self, seconds: float = 0.0) -> bool:

@@ -16,7 +16,9 @@ COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The first message: what is known before the model is loaded. `devices` are the GPUs that it is going to use."""
+    """The first message: what is known before the model is loaded. `devices` are the GPUs that it is going to use,
+    `adapters` the names of those that it loads at start.
+    """
 
     session_id: str
     engine_name: str
@@ -26,6 +28,7 @@ class Registration:
     devices: tuple[str, ...]
     capacity: int
     started: float
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import IO, NoReturn
 from uuid import uuid4
 
 from thothy_ai.engine.api import EngineStats
+from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
@@ -178,6 +179,7 @@ def _registration(options: EngineOptions) -> Registration:
         devices=(gpu.uuid,) if gpu else (),
         capacity=options.max_rows or 0,
         started=time.monotonic() - _process_age(),
+        adapters=tuple(adapters_of(options.adapters)),
     )
 
 

@@ -8,6 +8,7 @@ engine must not run.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
@@ -17,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from thothy_ai.db.states import EndReason, EngineState
-from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.api import AdapterInfo, EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import EngineError, EngineLostError
 from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.engine.wire.codec import FrameBuffer
@@ -64,6 +65,7 @@ class Registrar:
         self._info: EngineInfo | None = None
         self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
         self._stats: EngineStats | None = None
+        self._adapters: dict[str, dict[str, Any]] = {name: {} for name in registration.adapters}
         self._counted_at: float | None = None  # when the engine was asked for them; None: it was not
         self._away = False  # Postgres, or the engine: said once
 
@@ -124,6 +126,8 @@ class Registrar:
                     await self._client.start()
                     info, asked_at = await self._client.info(), time.monotonic()
                     stats = await self._client.stats()
+                    if stats.adapters.changes != (self._stats.adapters.changes if self._stats else 0):
+                        self._adapters = {each.name: _described(each) for each in await self._client.adapters()}
                 if info.session_id != self._registration.session_id:
                     raise EngineLostError(f"another engine answers at {self._ready.address}")
                 self._info, self._counted_at = info, asked_at
@@ -178,6 +182,7 @@ class Registrar:
             "machine": known.machine,
             "address": self._ready.address if self._ready else "",
             "model_name": known.model_name,
+            "adapters": json.dumps(self._adapters),
             "model": info.model if info else known.model_name,
             "device": info.device if info else known.device,
             "devices": list(devices),
@@ -195,6 +200,16 @@ class Registrar:
             **self._counters,
             **_gauges(None if self._ended else self._stats),
         }
+
+
+def _described(adapter: AdapterInfo) -> dict[str, Any]:
+    """What is recorded of an adapter."""
+    return {
+        "digest": adapter.digest,
+        "rank": adapter.rank,
+        "num_bytes": adapter.num_bytes,
+        "activated": bool(adapter.invocation_tokens),
+    }
 
 
 def _gauges(stats: EngineStats | None) -> dict[str, float | None]:

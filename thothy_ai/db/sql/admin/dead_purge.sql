@@ -18,30 +18,30 @@ WITH progress AS (
 ), attempts AS (
     DELETE FROM attempt
     WHERE job_id = ANY(CAST(:ids AS uuid[])) AND (SELECT count(*) FROM sessions) >= 0
-    RETURNING tenant, kind, engine_session_id, finished_at, outcome, compute_seconds, verification_seconds,
+    RETURNING tenant, kind, engine_session_id, adapter, finished_at, outcome, compute_seconds, verification_seconds,
         prompt_tokens, cached_tokens, output_tokens, saved_tokens
 ), artifacts AS (
     DELETE FROM artifact WHERE job_id = ANY(CAST(:ids AS uuid[]))
 ), events AS (
     DELETE FROM job_event WHERE job_id = ANY(CAST(:ids AS uuid[]))
 ), used AS (
-    SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, {model_name} AS model_name, {attempt_usage}
+    SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, {model_name} AS model_name, adapter, {attempt_usage}
     FROM attempts AS attempt LEFT JOIN engine_session AS session ON session.id = engine_session_id
     WHERE finished_at >= (SELECT closed_until FROM progress)
-    GROUP BY 1, 2, 3, 4
+    GROUP BY 1, 2, 3, 4, 5
     UNION ALL
-    SELECT date_trunc('hour', finished_at), tenant, kind, '', {job_usage}
+    SELECT date_trunc('hour', finished_at), tenant, kind, '', '', {job_usage}
     FROM purged
     WHERE finished_at >= (SELECT closed_until FROM progress)
     GROUP BY 1, 2, 3
     UNION ALL
-    SELECT hour, tenant, kind, model_name, {usage_sums} FROM ({yields_of_doomed}) AS known
+    SELECT hour, tenant, kind, model_name, adapter, {usage_sums} FROM ({yields_of_doomed}) AS known
 ), kept AS (
-    INSERT INTO usage_by_hour (hour, tenant, kind, model_name, {usage_sums})
-    SELECT hour, tenant, kind, model_name, {summed_usage}
+    INSERT INTO usage_by_hour (hour, tenant, kind, model_name, adapter, {usage_sums})
+    SELECT hour, tenant, kind, model_name, adapter, {summed_usage}
     FROM used
-    GROUP BY hour, tenant, kind, model_name
-    ORDER BY hour, tenant, kind, model_name
+    GROUP BY hour, tenant, kind, model_name, adapter
+    ORDER BY hour, tenant, kind, model_name, adapter
     {add_usage}
 ), billed AS (
     UPDATE engine_session

@@ -2,7 +2,7 @@
 -- `later` jobs may not run for a while: they were never tried, and are not due within `soon_seconds`. `unserved` ones are
 -- queued and name a model that no engine serves.
 WITH served AS (
-    SELECT DISTINCT model_name FROM engine_session WHERE {heard_of}
+    SELECT DISTINCT unnest({model_names}) AS model_name FROM engine_session WHERE {heard_of}
 ), askable AS ( -- an alias hides a model of the same name
     SELECT alias AS model FROM model_alias JOIN served USING (model_name)
     UNION

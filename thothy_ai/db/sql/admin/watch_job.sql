@@ -8,7 +8,7 @@ SELECT id, kind, state, attempt, failures, max_attempts, cancel_requested, not_b
         SELECT
         FROM engine_session
         WHERE {heard_of}
-            AND engine_session.model_name = coalesce(model_alias.model_name, job.model)
+            AND coalesce(model_alias.model_name, job.model) = ANY({model_names})
     ) THEN NULL ELSE model END AS unserved_model, model_name AS alias_of
 FROM job LEFT JOIN queue_control ON queue_control.name = 'default' LEFT JOIN model_alias ON alias = job.model
     LEFT JOIN LATERAL (
@@ -22,7 +22,7 @@ FROM job LEFT JOIN queue_control ON queue_control.name = 'default' LEFT JOIN mod
             ))
             FROM engine_session
             WHERE {heard_of} AND ended_at IS NULL
-                AND (job.model IS NULL OR engine_session.model_name = coalesce(model_alias.model_name, job.model))
+                AND (job.model IS NULL OR coalesce(model_alias.model_name, job.model) = ANY({model_names}))
         )
         ORDER BY scope = 'engine', paused_at
         LIMIT 1

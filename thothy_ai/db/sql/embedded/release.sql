@@ -22,10 +22,10 @@ WITH orphaned AS (
         detail = CASE WHEN NOT cancel_requested THEN 'worker ' || lost_worker || ' ended' END
     FROM judged
     WHERE job.id = judged.id
-    RETURNING job.id, attempt, tenant, kind, state, engine_session_id, lost_worker, since
+    RETURNING job.id, attempt, tenant, kind, state, engine_session_id, adapter, lost_worker, since
 ), tried AS (
-    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
-    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', 'worker_lost' FROM released
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason)
+    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'worker_lost' FROM released
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, {event_of_lost}, 'worker ' || lost_worker || ' ended' FROM released

@@ -26,11 +26,11 @@ WITH running AS (
         reason = CASE WHEN cancel_requested THEN NULL WHEN kills THEN 'engine_killer' ELSE cause END, detail = NULL
     FROM judged
     WHERE job.id = running_id
-    RETURNING job.id, attempt, tenant, kind, state, stopped_worker, engine_session_id, started_at, outcome,
+    RETURNING job.id, attempt, tenant, kind, state, stopped_worker, engine_session_id, adapter, started_at, outcome,
         CASE WHEN kills THEN 'engine_killer' ELSE cause END AS why
 ), tried AS (
-    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
-    SELECT id, attempt, tenant, kind, stopped_worker, engine_session_id, started_at, outcome, why
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason)
+    SELECT id, attempt, tenant, kind, stopped_worker, engine_session_id, adapter, started_at, outcome, why
     FROM stopped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)

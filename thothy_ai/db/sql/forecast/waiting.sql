@@ -1,10 +1,10 @@
--- Jobs that are due and do not run, by kind, model, place in planned order and deadline (seconds from now; NULL: none).
+-- Jobs that are due and do not run, by kind, model (that of an adapter), place in planned order and deadline (seconds from now; NULL: none).
 -- Places are rounded to ten minutes; deadlines down to a minute, those beyond an hour to a quarter of an hour, those
 -- beyond a day to an hour. The place is computed once for jobs that were enqueued within ten minutes: it costs more
 -- than reading a job. What waits for a pause of a part of the queue to end is left out.
 SELECT
     kind,
-    coalesce(model_name, model, '') AS model,
+    coalesce(base, model_name, model, '') AS model,
     planned,
     floor(seconds / width) * width AS deadline,
     sum(jobs)::float8 AS jobs,
@@ -29,4 +29,5 @@ FROM (
     ) AS alike
 ) AS placed
 LEFT JOIN model_alias ON alias = model
+LEFT JOIN {adapters_served} ON adapter_name = coalesce(model_name, model)
 GROUP BY 1, 2, 3, 4

@@ -8,11 +8,11 @@ WITH progress AS (
     SELECT *
     FROM unnest(
         CAST(:id AS uuid[]), CAST(:minutes AS timestamptz[]), CAST(:session_ids AS uuid[]),
-        CAST(:tenants AS text[]), CAST(:keys AS text[]), CAST(:requests AS bigint[]), CAST(:prompt_tokens AS bigint[]),
+        CAST(:adapters AS text[]), CAST(:tenants AS text[]), CAST(:keys AS text[]), CAST(:requests AS bigint[]), CAST(:prompt_tokens AS bigint[]),
         CAST(:cached_tokens AS bigint[]), CAST(:output_tokens AS bigint[]), CAST(:compute_seconds AS float8[]),
         CAST(:useful_seconds AS float8[])
     ) AS usage (
-        id, minute, engine_session_id, tenant, key, requests, prompt_tokens, cached_tokens, output_tokens,
+        id, minute, engine_session_id, adapter, tenant, key, requests, prompt_tokens, cached_tokens, output_tokens,
         compute_seconds, useful_seconds
     )
 ), sessions AS (
@@ -22,7 +22,7 @@ WITH progress AS (
     ORDER BY id
     FOR NO KEY UPDATE
 ), added AS (
-    SELECT given.minute, given.engine_session_id, given.tenant,
+    SELECT given.minute, given.engine_session_id, given.adapter, given.tenant,
         given.requests - coalesce(known.requests, 0) AS requests,
         given.prompt_tokens - coalesce(known.prompt_tokens, 0) AS prompt_tokens,
         given.cached_tokens - coalesce(known.cached_tokens, 0) AS cached_tokens,
@@ -32,7 +32,7 @@ WITH progress AS (
     FROM given LEFT JOIN interactive_usage AS known USING (id)
 ), written AS (
     INSERT INTO interactive_usage (
-        id, minute, engine_session_id, tenant, key, requests, prompt_tokens, cached_tokens, output_tokens,
+        id, minute, engine_session_id, adapter, tenant, key, requests, prompt_tokens, cached_tokens, output_tokens,
         compute_seconds, useful_seconds
     )
     SELECT * FROM given
@@ -48,22 +48,22 @@ WITH progress AS (
     FROM (SELECT engine_session_id, sum(compute_seconds) AS seconds FROM added GROUP BY 1) AS sums
     WHERE id = engine_session_id AND (SELECT count(*) FROM sessions) >= 0
 ), late AS (
-    SELECT date_trunc('hour', minute) AS hour, tenant, coalesce(model_name, '') AS model_name, requests, prompt_tokens,
+    SELECT date_trunc('hour', minute) AS hour, tenant, coalesce(model_name, '') AS model_name, adapter, requests, prompt_tokens,
         cached_tokens, output_tokens, compute_seconds * coalesce(devices, 1) AS busy,
         useful_seconds * coalesce(devices, 1) AS useful
     FROM added LEFT JOIN sessions ON sessions.id = engine_session_id
     WHERE minute < (SELECT closed_until FROM progress)
 )
 INSERT INTO usage_by_hour AS bill (
-    hour, tenant, kind, model_name, requests, prompt_tokens, cached_tokens, output_tokens,
+    hour, tenant, kind, model_name, adapter, requests, prompt_tokens, cached_tokens, output_tokens,
     busy_seconds, useful_seconds, interactive_seconds, closed_seconds, revised_at
 )
-SELECT hour, tenant, {interactive_kind}, model_name, sum(requests), sum(prompt_tokens), sum(cached_tokens),
+SELECT hour, tenant, {interactive_kind}, model_name, adapter, sum(requests), sum(prompt_tokens), sum(cached_tokens),
     sum(output_tokens), sum(busy), sum(useful), sum(busy), 0, now()
 FROM late
-GROUP BY 1, 2, 3, 4
-ORDER BY 1, 2, 3, 4
-ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE SET
+GROUP BY 1, 2, 3, 4, 5
+ORDER BY 1, 2, 3, 4, 5
+ON CONFLICT (hour, tenant, kind, model_name, adapter) DO UPDATE SET
     requests = bill.requests + excluded.requests, prompt_tokens = bill.prompt_tokens + excluded.prompt_tokens,
     cached_tokens = bill.cached_tokens + excluded.cached_tokens,
     output_tokens = bill.output_tokens + excluded.output_tokens,

@@ -4,7 +4,7 @@
 -- due, the first ones are dispatched. An engine that was heard of within `absence_seconds` may come back: its models count
 -- as served. No drain begins before `empty_at` (NULL: not known), when nothing could run.
 WITH served AS (
-    SELECT DISTINCT model_name
+    SELECT DISTINCT unnest({model_names}) AS model_name
     FROM engine_session
     WHERE heartbeat_at > now() - make_interval(secs => :absence_seconds)
 ), askable AS (

@@ -1,9 +1,9 @@
--- The engines that were heard of recently, by name: the models and aliases that each serves, how many jobs it runs, and
--- the lowest priority among those that are dispatched to it or run on it. `staffed`: whether a worker has reached it
+-- The engines that were heard of recently, by name: the models, adapters and aliases that each serves, how many jobs it
+-- runs, and the lowest priority among those that are dispatched to it or run on it. `staffed`: whether a worker has reached it
 -- within `worker_seconds`. A paused engine is not ready, and none serves a paused model. Of several sessions of one name,
 -- the last one counts. An alias hides a model of the same name.
 WITH known AS (
-    SELECT DISTINCT ON (engine_name) engine_name, model_name, capacity,
+    SELECT DISTINCT ON (engine_name) engine_name, {model_names} AS names, capacity,
         state = 'ready' AND NOT EXISTS (
             SELECT FROM queue_pause WHERE scope = 'engine' AND name = engine_name
         ) AS ready,
@@ -21,10 +21,10 @@ SELECT known.engine_name AS name, ready, staffed, capacity, coalesce(jobs, 0) AS
     array(
         SELECT model
         FROM (
-            SELECT alias AS model FROM model_alias WHERE model_alias.model_name = known.model_name
+            SELECT alias AS model FROM model_alias WHERE model_alias.model_name = ANY(known.names)
             UNION ALL
-            SELECT known.model_name
-            WHERE known.model_name <> '' AND NOT EXISTS (SELECT FROM model_alias WHERE alias = known.model_name)
+            SELECT name FROM unnest(known.names) AS name
+            WHERE name <> '' AND NOT EXISTS (SELECT FROM model_alias WHERE alias = name)
         ) AS askable
         WHERE model NOT IN ({paused_models})
     ) AS serves,

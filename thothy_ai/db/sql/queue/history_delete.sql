@@ -13,11 +13,11 @@ WITH bounds AS (
 ), known AS (
     {yields_of_doomed}
 ), summed AS (
-    INSERT INTO usage_by_hour (hour, tenant, kind, model_name, {usage_sums})
-    SELECT hour, tenant, kind, model_name, {summed_usage}
+    INSERT INTO usage_by_hour (hour, tenant, kind, model_name, adapter, {usage_sums})
+    SELECT hour, tenant, kind, model_name, adapter, {summed_usage}
     FROM known
-    GROUP BY hour, tenant, kind, model_name
-    ORDER BY hour, tenant, kind, model_name
+    GROUP BY hour, tenant, kind, model_name, adapter
+    ORDER BY hour, tenant, kind, model_name, adapter
     {add_usage}
 )
 DELETE FROM job WHERE id = ANY(ARRAY(SELECT id FROM doomed)) RETURNING id

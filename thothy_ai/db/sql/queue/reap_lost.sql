@@ -29,10 +29,12 @@ WITH lost AS (
         detail = 'engine ' || coalesce(engine_name, '') || ' and worker ' || lost_worker || ' fell silent'
     FROM judged
     WHERE job.id = judged.id
-    RETURNING job.id, attempt, tenant, kind, state, engine_session_id, lost_worker, since, reason, detail
+    RETURNING job.id, attempt, tenant, kind, state, engine_session_id, adapter, lost_worker, since, reason, detail
 ), tried AS (
-    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail)
-    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', 'machine_lost', detail FROM reaped
+    INSERT INTO attempt (
+        job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason, detail
+    )
+    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'machine_lost', detail FROM reaped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, {event_of_lost}, concat_ws(': ', reason, detail) FROM reaped

@@ -5,7 +5,7 @@
 -- begins when it is first tried after that; one that never was is in no drain. Every other job was in a transaction that
 -- had not been committed: `enqueued_at` is when that began.
 WITH served AS (
-    SELECT DISTINCT model_name
+    SELECT DISTINCT unnest({model_names}) AS model_name
     FROM engine_session
     WHERE coalesce(ready_at, started_at) <= CAST(:since AS timestamptz)
         AND heartbeat_at > CAST(:since AS timestamptz) - make_interval(secs => :absence_seconds)

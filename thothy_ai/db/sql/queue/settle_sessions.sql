@@ -45,7 +45,7 @@ WITH progress AS (
     SET compute_seconds = compute_seconds + added
     FROM shares
     WHERE attempt.job_id = shares.job_id AND attempt.attempt = shares.number
-    RETURNING finished_at, tenant, kind, engine_session_id, added
+    RETURNING finished_at, tenant, kind, engine_session_id, adapter, added
 ), late AS (
     {late_usage} FROM divided WHERE finished_at < (SELECT closed_until FROM progress)
 ), restated AS (

@@ -1,4 +1,4 @@
--- How many due jobs wait for each model that no engine serves, by the name or alias that they ask for, of which
+-- How many due jobs wait for each model or adapter that no engine serves, by the name or alias that they ask for, of which
 -- `alias_of` is the model; `limit` means so many or more. The models are found by skipping through the index, so that a
 -- million jobs of one model cost one step; no more than `names` of them, in the order of the alphabet: names come from
 -- producers. The jobs of the names after those are counted together, in a row without a model.
@@ -21,10 +21,10 @@ WITH RECURSIVE asked AS (
         SELECT
         FROM engine_session
         WHERE {heard_of}
-            AND engine_session.model_name = coalesce(model_alias.model_name, asked.model)
+            AND coalesce(model_alias.model_name, asked.model) = ANY({model_names})
     )
 ), resident AS (
-    SELECT DISTINCT model_name FROM engine_session WHERE {heard_of}
+    SELECT DISTINCT unnest({model_names}) AS model_name FROM engine_session WHERE {heard_of}
 ), served AS (
     SELECT alias AS name FROM model_alias JOIN resident USING (model_name)
     UNION ALL

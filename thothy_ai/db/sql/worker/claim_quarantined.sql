@@ -22,7 +22,7 @@ WITH given AS (
         AND (id, dispatch_no) NOT IN (SELECT id, dispatch_no FROM given)
 ), free AS (
     SELECT job.id, dispatch_no, given, engine_deaths, state AS was, attempt AS number, started_at AS since,
-        engine_session_id AS meant_for, greatest(enqueued_at, not_before) AS due_at,
+        engine_session_id AS meant_for, adapter AS meant_with, greatest(enqueued_at, not_before) AS due_at,
         least(engine_deaths, {deaths_to_run_alone}) AS charges,
         max(least(engine_deaths, {deaths_to_run_alone})) FILTER (WHERE state = 'dispatched') OVER () AS most_charges,
         row_number() OVER (PARTITION BY state, least(engine_deaths, {deaths_to_run_alone}) ORDER BY {planned_order}) AS place
@@ -46,7 +46,7 @@ WITH given AS (
 ), claimed AS (
     UPDATE job
     SET state = 'running', attempt = attempt + 1, worker = :worker, started_at = now(),
-        engine_session_id = CAST(:engine_session_id AS uuid),
+        engine_session_id = CAST(:engine_session_id AS uuid), adapter = {adapter},
         engine_name = coalesce((
             SELECT session.engine_name
             FROM engine_session AS session
@@ -58,14 +58,14 @@ WITH given AS (
         AND (state = 'dispatched' AND NOT cancel_requested OR state = 'running' AND worker = :worker)
     RETURNING job.*
 ), never_ran AS (
-    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
-    SELECT id, number, tenant, kind, worker, meant_for, since, 'released', 'answer_lost'
+    INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason)
+    SELECT id, number, tenant, kind, worker, meant_for, meant_with, since, 'released', 'answer_lost'
     FROM free JOIN claimed USING (id)
     WHERE was = 'running'
 )
 SELECT free.id, free.dispatch_no, attempt, tenant, kind, failures, max_attempts, max_compute_seconds,
     free.engine_deaths, priority, deadline, source_key, {whole_request}, {used_before}, {rejected_before},
-    claimed.attempt - budget_after AS tries, extract(epoch FROM now() - due_at)::float8 AS waited_seconds
+    claimed.attempt - budget_after AS tries, extract(epoch FROM now() - due_at)::float8 AS waited_seconds, adapter
 FROM free LEFT JOIN claimed USING (id) LEFT JOIN job_request ON job_id = claimed.id
 WHERE given OR attempt IS NOT NULL
 ORDER BY {planned_order}

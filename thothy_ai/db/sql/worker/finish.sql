@@ -39,13 +39,13 @@ WITH given AS (
         END
     FROM ours JOIN given USING (id, attempt)
     WHERE job.id = ours.id
-    RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at
+    RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at, job.adapter
 ), tried AS (
     INSERT INTO attempt (
-        job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail,
+        job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason, detail,
         prompt_tokens, cached_tokens, output_tokens, compute_seconds, verification_seconds, saved_tokens
     )
-    SELECT id, attempt, tenant, kind, :worker, engine_session_id, started_at, outcome, reason, given.detail,
+    SELECT id, attempt, tenant, kind, :worker, engine_session_id, adapter, started_at, outcome, reason, given.detail,
         prompt_tokens, cached_tokens, output_tokens, compute_seconds, verification_seconds, saved_tokens
     FROM ended JOIN given USING (id, attempt)
 ), judged AS (

@@ -25,7 +25,7 @@ WITH progress AS (
     WHERE attempt.job_id = given.job_id AND attempt.attempt = given.number
         AND {without_output} AND compute_seconds = given.recorded
         AND (SELECT count(*) FROM sessions) >= 0
-    RETURNING finished_at, tenant, kind, engine_session_id, given.seconds - given.recorded AS added
+    RETURNING finished_at, tenant, kind, engine_session_id, adapter, given.seconds - given.recorded AS added
 ), late AS (
     {late_usage} FROM updated WHERE finished_at < (SELECT closed_until FROM progress)
 ), restated AS (

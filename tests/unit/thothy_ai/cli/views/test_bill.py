@@ -36,6 +36,24 @@ def test_idle_time_is_not_among_the_busy_seconds() -> None:
     assert shown["small"][:7] == ["10", "-", "-", "40.0", "30.0", "10.0", "-"]
 
 
+def test_an_adapter_has_its_own_line_at_its_model_s_price_and_idle_time_is_counted_once() -> None:
+    acme = replace(
+        row("hook", "small", BilledUsage(busy_seconds=20.0, useful_seconds=20.0, accepted=4)), adapter="acme"
+    )
+    for prices, cost in (
+        (Prices(models={"small": 3600.0}), 20.0),
+        (Prices(default=1.0, models={"small": 3600.0, "acme": 7200.0}), 40.0),
+    ):
+        bill = Bill((USED, acme, RESIDENT), prices)
+        lines = bill.by("model")
+        assert {name: (of.usage.accepted, of.idle_seconds, of.cost) for name, of in lines.items()} == {
+            "acme": (4, 0.0, cost), "small": (10, 40.0, 40.0),
+        }  # fmt: skip
+        assert (bill.total.idle_seconds, bill.total.cost) == (40.0, 40.0 + cost)
+        assert bill.by("kind")["hook"].usage.accepted == 14
+    assert table(bill)["acme"][:5] == ["4", "-", "-", "20.0", "20.0"]
+
+
 def test_the_yields_and_drafts_have_columns_and_what_people_approve_once_they_decide() -> None:
     made = replace(USED.usage, with_output=20, with_artifact=10, clean=5, draft_seconds=4.0, redeemed_seconds=2.0)
     undecided = Bill((row("hook", "small", made), RESIDENT))

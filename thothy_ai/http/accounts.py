@@ -27,11 +27,11 @@ class Account:
 
     lease: str = field(default_factory=lambda: uuid.uuid4().hex)
     taken: int = 0  # tokens, before it ran
-    generations: list[tuple[EngineInfo, Generation]] = field(default_factory=list)
+    generations: list[tuple[EngineInfo, str, Generation]] = field(default_factory=list)
 
-    def follow(self, info: EngineInfo, generation: Generation) -> None:
-        """Note that a generation was submitted."""
-        self.generations.append((info, generation))
+    def follow(self, info: EngineInfo, generation: Generation, adapter: str) -> None:
+        """Note that a generation was submitted, with an adapter or an empty name."""
+        self.generations.append((info, adapter, generation))
 
 
 class Accounts:
@@ -86,13 +86,13 @@ class Accounts:
 
     async def _settle(self, caller: Caller, account: Account) -> None:
         tokens, seconds = -account.taken, 0.0
-        for info, generation in account.generations:
+        for info, adapter, generation in account.generations:
             answered = False
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     answered = (await generation.result()).finish_reason is not FinishReason.ABORTED
             if (usage := generation.usage) is not None:
-                self._ledger.add(caller.tenant, caller.key, info.session_id, usage, answered=answered)
+                self._ledger.add(caller.tenant, caller.key, info.session_id, usage, adapter=adapter, answered=answered)
                 tokens += usage.prompt_tokens + usage.output_tokens
                 seconds += usage.compute_seconds * max(1, len(info.devices))
         if caller.key is not None and caller.limits != UNLIMITED:

@@ -34,6 +34,8 @@ class Registered:
                 frozenset(row.models),
                 row.capacity or self._settings.worker_in_flight,
                 self._tokens.get(row.engine_name, self._token),
+                row.model_name,
+                {name: of for name, of in row.models.items() if of != row.model_name},
             )
             for row in rows
         ]

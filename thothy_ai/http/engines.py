@@ -32,7 +32,7 @@ REMEMBERED_PREFIXES = 10_000
 class Known:
     """An engine that takes requests: its session, where it listens, the models that it serves by all their names, and
     how many sequences it runs at once. Without a session: whichever answers there, with what it says of itself.
-    `token` is what it requires on a TCP port.
+    `token` is what it requires on a TCP port. `adapters` has those names that stand for one of `model`, and for which.
     """
 
     session_id: str
@@ -40,6 +40,8 @@ class Known:
     models: frozenset[str] = frozenset()
     capacity: int = 1
     token: str | None = field(default=None, repr=False)
+    model: str = ""
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
 
 class Directory(Protocol):
@@ -97,10 +99,11 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakenPlace:
-    """So many sequences of an engine that a request has taken."""
+    """So many sequences of an engine that a request has taken, and the adapter that it asks for; empty: none."""
 
     engine: Engine
     taken: int
+    adapter: str = ""
 
 
 class Fleet:
@@ -124,6 +127,11 @@ class Fleet:
     def models(self) -> list[str]:
         """The names of all models that can be asked now."""
         return sorted({model for engine in self.engines for model in engine.known.models})
+
+    def parent(self, model: str) -> str | None:
+        """The model of the adapter that this name stands for; None if it stands for a model."""
+        serving = (engine.known for engine in self.engines if model in engine.known.models)
+        return next((known.model for known in serving if model in known.adapters), None)
 
     async def start(self) -> None:
         """Connect to what is there, and look again from then on."""
@@ -181,7 +189,8 @@ class Fleet:
             elif free:
                 del self._queue[turn]
                 engine = self._warmest(free, waiting)
-                place = TakenPlace(engine, waiting.places(engine))
+                adapter = engine.known.adapters.get(waiting.model, "")
+                place = TakenPlace(engine, waiting.places(engine), adapter)
                 engine.running += place.taken
                 turn.set_result(place)
             else:
@@ -257,7 +266,14 @@ class Fleet:
         except EngineError:
             return NOTHING
         if "" in sessions:
+            has = (await engine.client.stats()).adapters.loaded  # an engine of 0.1 does not know the question
+            adapters = {each.name: each.name for each in await engine.client.adapters()} if has else {}
             return Known(
-                info.session_id, engine.url, frozenset({info.model_name}), info.capacity or sessions[""].capacity
+                info.session_id,
+                engine.url,
+                frozenset({info.model_name, *adapters}),
+                info.capacity or sessions[""].capacity,
+                model=info.model_name,
+                adapters=adapters,
             )
         return sessions.get(info.session_id, NOTHING)

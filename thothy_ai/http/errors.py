@@ -13,6 +13,7 @@ from thothy_ai.engine.api.errors import (
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
+    UnknownAdapterError,
 )
 
 RETRY_SECONDS = 2  # after which an engine that is away may be back
@@ -86,6 +87,8 @@ def of_engine(error: EngineError, fields: Fields) -> ApiError:
             return ApiError(400, says, code="context_length_exceeded", param=fields.prompt)
         case GrammarError():
             return ApiError(400, says, code="invalid_json_schema", param=param or fields.schema)
+        case UnknownAdapterError():  # it was unloaded since this door looked
+            return ApiError(404, says, code="model_not_found", param="model")
         case InvalidRequestError():
             return ApiError(400, says, code="invalid_value", param=param or None)
         case EngineNotAcceptingError() | EngineStoppedError() | EngineLostError():

@@ -1,8 +1,8 @@
 """`Ledger`: what requests over HTTP used, on its way to the bill.
 
-Sums per minute, engine session, tenant and key are written every few seconds, as what they are by then: a write whose
-answer was lost is simply repeated. A door that is killed loses what it had not written: it stays among the direct
-seconds of the engine's session.
+Sums per minute, engine session, adapter, tenant and key are written every few seconds, as what they are by then: a
+write whose answer was lost is simply repeated. A door that is killed loses what it had not written: it stays among the
+direct seconds of the engine's session.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class UsageLine:
     session_id: UUID
     tenant: str
     key: str  # empty without keys
+    adapter: str = ""  # empty: the model itself
 
 
 @dataclass(slots=True)
@@ -85,13 +86,15 @@ class Ledger:
         if await self._writes.stop():
             await self._try_to_write()
 
-    def add(self, tenant: str, key: str | None, session_id: str, usage: Usage, *, answered: bool) -> None:
+    def add(
+        self, tenant: str, key: str | None, session_id: str, usage: Usage, *, adapter: str = "", answered: bool
+    ) -> None:
         """Add what a generation used that has ended."""
         if self._database is None:
             return
         now = datetime.now(UTC).replace(second=0, microsecond=0)
         minute = now if len(self._sums) < MAX_SUMS else now.replace(minute=0)
-        line = UsageLine(minute, UUID(session_id), tenant, key or "")
+        line = UsageLine(minute, UUID(session_id), tenant, key or "", adapter)
         self._sums.setdefault(line, UsageSums()).add(usage, answered=answered)
         self._changed.add(line)
         metrics.UNWRITTEN.set(len(self._changed))
@@ -129,6 +132,7 @@ class Ledger:
                 given: dict[str, Any] = {
                     "minutes": [line.minute for line, _ in lines],
                     "session_ids": [line.session_id for line, _ in lines],
+                    "adapters": [line.adapter for line, _ in lines],
                     "tenants": [line.tenant for line, _ in lines],
                     "keys": [line.key for line, _ in lines],
                 }

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{id}`: what engines serve at this moment, and the aliases."""
+"""`GET /v1/models` and `GET /v1/models/{id}`: what engines serve at this moment, adapters included, and the aliases."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ CREATED = 0  # a model has no date here
 
 
 def listed(fleet: Fleet) -> dict[str, Any]:
-    return {"object": "list", "data": [_model(name) for name in fleet.models]}
+    return {"object": "list", "data": [_model(fleet, name) for name in fleet.models]}
 
 
 def found(fleet: Fleet, name: str) -> dict[str, Any]:
     """One of them; ApiError if no engine serves it."""
     if name not in fleet.models:
         raise ApiError(404, f"the model {name!r} does not exist", code="model_not_found", param="model")
-    return _model(name)
+    return _model(fleet, name)
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": CREATED, "owned_by": OWNER}
+def _model(fleet: Fleet, name: str) -> dict[str, Any]:
+    parent = fleet.parent(name)
+    model = {"id": name, "object": "model", "created": CREATED, "owned_by": OWNER}
+    return model if parent is None else {**model, "parent": parent}

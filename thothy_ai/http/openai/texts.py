@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequest, GenerationResult
@@ -129,8 +130,10 @@ class _Answer:
         requests = self._wanted.requests(info, vocabulary)
         for first in range(0, len(requests), at_once):
             for request in requests[first : first + at_once]:
-                self._generations.append(await client.submit(request))
-                self._account.follow(info, self._generations[-1])
+                self._generations.append(
+                    await client.submit(replace(request, adapter=place.adapter) if place.adapter else request)
+                )
+                self._account.follow(info, self._generations[-1], place.adapter)
             yield self._generations[first:]
             results = [await generation.result() for generation in self._generations[first:]]
             if any(choice.finish_reason is FinishReason.ABORTED for result in results for choice in result.choices):

@@ -104,6 +104,16 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 @on_loop
+async def test_a_name_of_an_adapter_takes_a_place_with_it() -> None:
+    known = Known("a", "a", frozenset({"m", "acme", "house"}), 2, model="m", adapters={"acme": "acme", "house": "acme"})
+    async with fleet({"a": known}) as (of, _):
+        for name, adapter, parent in (("m", "", None), ("acme", "acme", "m"), ("house", "acme", "m")):
+            async with of.place(name, "") as place:
+                assert place.adapter == adapter
+            assert of.parent(name) == parent
+
+
+@on_loop
 async def test_the_warm_engine_is_preferred_while_it_has_room() -> None:
     async with fleet(HERE) as (of, _), AsyncExitStack() as leaving:
         first = await asked(of, "m", "p")

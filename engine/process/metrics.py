@@ -23,6 +23,12 @@ _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "batch_size": ("Sequences in the last step.", lambda stats: stats.core.batch_size),
     "running": ("Sequences running.", lambda stats: stats.scheduler.running),
     "waiting": ("Requests waiting for a row or for KV blocks.", lambda stats: stats.scheduler.waiting),
+    "adapters": ("Adapters that are loaded.", lambda stats: stats.adapters.loaded),
+    "adapters_resident": ("Adapters on the device.", lambda stats: stats.adapters.resident),
+    "adapter_waiting": (
+        "Sequences waiting for a place of their adapter on the device.",
+        lambda stats: stats.adapters.waiting,
+    ),
     "memory_used_bytes": (
         "Memory in use: of the device, or of the process on a CPU.",
         lambda stats: stats.memory.used_bytes,
@@ -49,6 +55,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
         lambda stats: stats.text.saved_tokens,
     ),
     "preemptions": ("Preemptions of running sequences.", lambda stats: stats.scheduler.preemptions),
+    "adapter_copies": ("Adapters copied to the device.", lambda stats: stats.adapters.copies),
     "prefix_cache_queried_tokens": (
         "Prompt tokens looked up in the prefix cache.",
         lambda stats: stats.core.prompt_tokens,
@@ -90,6 +97,11 @@ class EngineCollector(Collector):
             total, *counts = observed or (0.0, *(0 for _ in range(len(bounds) + 1)))
             buckets = list(zip((*map(str, map(float, bounds)), "+Inf"), accumulate(counts), strict=True))
             yield HistogramMetricFamily(_PREFIX + name, text, buckets, total)
+        text = "1 for each adapter that is loaded, with the digest of its weights."
+        adapters = GaugeMetricFamily(f"{_PREFIX}adapter", text, labels=["adapter", "digest"])
+        for adapter in self._backend.adapters():
+            adapters.add_metric([adapter.name, adapter.digest], 1)
+        yield adapters
         info = self._backend.info()
         own = {"engine": self._name, "session_id": info.session_id}
         labels = {**own, "model": info.model, "device": info.device, "dtype": info.dtype}

@@ -7,6 +7,8 @@ import re
 from prometheus_client import generate_latest
 
 from thothy_ai.engine.api import (
+    AdapterInfo,
+    AdapterStats,
     BlockStats,
     CoreStats,
     EngineInfo,
@@ -44,6 +46,7 @@ STATS = EngineStats(
     MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
     TextStats(requests_refused=4, repetitions=44, saved_tokens=45, error_codes=("prompt_too_long",), error_counts=(3,)),
     timing=TimingStats(step_seconds=(4.5, *range(1, 19))),
+    adapters=AdapterStats(changes=1, loaded=46, resident=47, waiting=48, copies=49),
 )
 HISTOGRAM = re.compile(r"\w+_(bucket\{.*|count|sum) ")
 EXPECTED = """
@@ -56,6 +59,11 @@ thothy_engine_kv_blocks{state="free"} 50.0
 thothy_engine_memory_used_bytes 5.0
 thothy_engine_memory_total_bytes 6.0
 thothy_engine_memory_planned_bytes 7.0
+thothy_engine_adapters 46.0
+thothy_engine_adapters_resident 47.0
+thothy_engine_adapter_waiting 48.0
+thothy_engine_adapter_copies_total 49.0
+thothy_engine_adapter{adapter="acme",digest="d"} 1.0
 thothy_engine_steps_total 8.0
 thothy_engine_requests_total{outcome="finished"} 9.0
 thothy_engine_repetitions_total 44.0
@@ -87,6 +95,9 @@ class Still:
 
     def info(self) -> EngineInfo:
         return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        return (AdapterInfo("acme", "d", rank=16),)
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         raise NotImplementedError

@@ -22,6 +22,10 @@ class NotConnectedError(ConfigError):
     """Nothing says where a service is: its setting is missing, and no embedded stack is running."""
 
 
+class AdapterNameError(ConfigError):
+    """An adapter cannot have this name: a model, an alias or an adapter of another model has it."""
+
+
 class EntryError(ThothyError):
     """A job that cannot be enqueued. `entry` is its index in `enqueue_many`, from 0; None if it was enqueued alone."""
 

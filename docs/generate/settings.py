@@ -20,6 +20,7 @@ from thothy_ai.settings import PREFIX, STACK_ENV, PublishingTime, Settings
 ROOT = Path(__file__).parents[2]
 _TYPES = {int: "whole number", float: "number", str: "text", Path: "path", bool: "switch", SecretStr: "text, secret"}
 _TYPES[PublishingTime] = "text"
+_TYPES[tuple] = "texts"
 _IS_LOCALE = get_args(Locale)[1]
 _COMMANDS = {Command.ENGINE: "engine", Command.BENCH: "bench"}
 

@@ -150,7 +150,11 @@ class EngineOptions:
     ] = 0.0
     adapters: Annotated[
         tuple[str, ...],
-        Option("Adapter to load, a PEFT folder: NAME=FOLDER. May be repeated.", metavar="NAME=FOLDER"),
+        Option(
+            "Adapter to load, a PEFT folder, and its name. May be repeated; in the variable, with spaces between them.",
+            _ENGINE,
+            metavar="NAME=FOLDER",
+        ),
     ] = ()
     adapter_slots: Annotated[
         int | None,
@@ -219,8 +223,14 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The long option, as `--max-rows`."""
-        return "--" + self.name.replace("_", "-")
+        """The long option, as `--max-rows`; one that may be repeated names one of its values."""
+        name = self.name.removesuffix("s") if self.is_repeated else self.name
+        return "--" + name.replace("_", "-")
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it takes several values: in its variable, with spaces between them."""
+        return self.kind is tuple
 
     @property
     def negation(self) -> str | None:

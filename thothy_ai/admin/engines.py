@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +38,7 @@ class EngineStatus:
     address: str
     model: str
     model_name: str
+    adapters: Mapping[str, Mapping[str, Any]]  # what is recorded of each, by its name
     device: str
     devices: tuple[str, ...]  # UUIDs of its GPUs
     gpus: int

@@ -47,9 +47,10 @@ class EmbeddedStack(Startable):
 
     `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
     `observer` receives the progress of a stop. With `null`, the engines answer without a model; beside each is the
-    entailment model of the folder `verifier`. With `clean`, jobs that an earlier stack left open are cancelled before
-    anything can run. `begun` says whether engines at these URLs, which were killed, had begun a request of a session
-    (`engine.serving.client.had_begun`); without it, they count as having begun all that ran.
+    entailment model of the folder `verifier`, and each loads the `adapters`, folders by name. With `clean`, jobs that
+    an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
+    were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having
+    begun all that ran.
 
     Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
@@ -65,6 +66,7 @@ class EmbeddedStack(Startable):
         observer: StopObserver | None = None,
         null: bool = False,
         verifier: Path | None = None,
+        adapters: Mapping[str, Path] | None = None,
         clean: bool = False,
         begun: HadBegun = lambda _urls, _session_id, _request_ids: True,
     ) -> None:
@@ -78,6 +80,7 @@ class EmbeddedStack(Startable):
         self._pairs: tuple[Pair, ...] = ()
         self._null = null
         self._verifier = verifier
+        self._adapters = adapters or {}
         self._clean = clean
         self._begun = begun
         self._supervisor = Supervisor(patience)
@@ -165,7 +168,12 @@ class EmbeddedStack(Startable):
         plain, where = self._program(pair.engine, pair.settings, pair.number), pair.placement
         model = ("--null",) if self._null else ("--model", str(self.settings.model))
         beside = ("--verifier", str(self._verifier.absolute())) if self._verifier else ()
-        argv = service_argv("engine", *model, *beside, "--url", pair.settings.require_engine_url(), *where.arguments)
+        loaded = (
+            text for name, folder in self._adapters.items() for text in ("--adapter", f"{name}={folder.absolute()}")
+        )
+        argv = service_argv(
+            "engine", *model, *beside, *loaded, "--url", pair.settings.require_engine_url(), *where.arguments
+        )
         return replace(plain, argv=argv, env={**plain.env, **where.environment}, ready_seconds=ENGINE_READY_SECONDS)
 
     def _program(self, name: str, settings: Settings, number: int = 0) -> Program:

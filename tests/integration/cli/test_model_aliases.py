@@ -53,7 +53,9 @@ def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue
     run("models", "alias", "huge", "large")
     [warning] = [found for found in queue_check(queue.settings) if found.fix]
     assert "2 jobs wait for huge, an alias of large, which no engine serves" in warning.says
-    assert str(warning.fix).startswith("start an engine with large, or ")
+    assert str(warning.fix).startswith(
+        "start an engine with large, load it as an adapter (`thothy adapters load large="
+    )
     assert "2 jobs wait for huge, an alias of large, which no engine serves." in run("queue", "status").stdout
     now = json.loads(run("queue", "status", "--json").stdout)
     assert (now["unserved"], now["unserved_aliases"]) == ({"huge": 2}, {"huge": "large"})

@@ -350,6 +350,18 @@ def test_every_engine_has_its_figures_where_they_are_known(console: Console) -> 
             assert "A dash: not known" in shown
 
 
+def test_adapters_are_shown_with_their_engines_and_aliases_and_are_paused_as_models_are(console: Console) -> None:
+    register(console.queue, "near", "m", adapters={"acme": "0123456789abcdef"})
+    with console.signed_in() as client:
+        assert "<div>acme (adapter)</div>" in client.get("/engines").text
+        sent(client, "/models", "/models/alias", alias="house", model="acme")
+        shown = client.get("/models").text.partition(">Adapters</h2>")[2].partition("</section>")[0]
+        for cell in ("acme", "<td>m</td>", "<div>near</div>", "<div>house</div>", "<td>0123456789ab</td>"):
+            assert cell in shown
+        paused = sent(client, "/models", "/engines/pause", scope="model", name="acme", back="models").text
+        assert "Paused the model acme. Jobs that are" in paused  # not that nothing has this name
+
+
 def test_a_batch_of_the_api_is_shown_and_changed_alone(console: Console) -> None:
     mine, other, later = (console.enqueued(text) for text in ("ok 1", "ok 2", "ok 3"))
     batch = f"batch_{mine.hex}"

@@ -9,11 +9,13 @@ from contextlib import suppress
 
 from redis.exceptions import RedisError
 
+from thothy_ai.admin.adapters import conflicts
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.processes import HANGS
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.engines import RECORDED_SECONDS, EngineStatus, WorkerCounts, recorded_still, workers
 from thothy_ai.admin.engines import engines as read_engines
+from thothy_ai.admin.model_aliases import list_aliases
 from thothy_ai.settings import Settings
 
 GRACE_SECONDS = 15.0  # for a worker to find an engine that has just become ready
@@ -26,7 +28,7 @@ def engines(settings: Settings) -> Iterator[Diagnosis]:
         fix = "start engines with THOTHY_DATABASE_URL set, as `thothy up` does"
         yield Diagnosis("engines", Level.WARNING, "no engine has registered itself", fix)
         return
-    yield Diagnosis("engines", Level.OK, ", ".join(f"{each.name} ({each.model_name}) {each.state}" for each in found))
+    yield Diagnosis("engines", Level.OK, ", ".join(_named(each) for each in found))
     for each in (each for each in found if each.state == "silent"):
         says = f"engine {each.name} on {each.machine} has been silent for {each.heartbeat_age:,.0f} s"
         yield Diagnosis("engines", Level.WRONG, says, "look at its log and at the reaper's, and start it again")
@@ -38,6 +40,10 @@ def engines(settings: Settings) -> Iterator[Diagnosis]:
             )
             fix = "give each a THOTHY_ENGINE_NAME of its own, and start them again"
             yield Diagnosis("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
+    with postgres_engine(settings) as engine:
+        aliases = {each.alias: each.model_name for each in list_aliases(engine)}
+    for says, fix in conflicts(live, aliases):
+        yield Diagnosis("engines", Level.WARNING, says, fix)
     asked = {each.id for each in live if each.address == settings.engine_url and each.machine == socket.gethostname()}
     with postgres_engine(settings) as engine:
         still = recorded_still(engine, {each.id for each in live} - asked)  # the check of the engine has asked those
@@ -47,6 +53,12 @@ def engines(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis("engines", Level.WRONG, says, HANGS)
     with suppress(RedisError):  # the check of Redis reports it
         yield from _workers(found, workers(settings, sorted({each.name for each in found})))
+
+
+def _named(each: EngineStatus) -> str:
+    number = len(each.adapters)
+    adapters = f" with {number:,} {'adapter' if number == 1 else 'adapters'}" if number else ""
+    return f"{each.name} ({each.model_name}{adapters}) {each.state}"
 
 
 def _workers(found: Sequence[EngineStatus], connected: WorkerCounts) -> Iterator[Diagnosis]:

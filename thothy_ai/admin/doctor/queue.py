@@ -44,7 +44,8 @@ def _unserved(status: QueueStatus) -> Iterator[Diagnosis]:
         named = f"{model}, an alias of {aliases[model]}" if model in aliases else f"the model {model}"
         says = f"{_wait(jobs)} for {named}, which no engine serves"
         started = aliases.get(model, "that model")
-        fix = f"start an engine with {started}, or run `thothy models alias {model} OTHER_MODEL`"
+        adapter = f"load it as an adapter (`thothy adapters load {aliases.get(model, model)}=FOLDER`)"
+        fix = f"start an engine with {started}, {adapter}, or run `thothy models alias {model} OTHER_MODEL`"
         yield Diagnosis("queue", Level.WARNING, says, fix)
     if status.unserved_others:
         says = f"{_wait(status.unserved_others)} for other models that no engine serves"

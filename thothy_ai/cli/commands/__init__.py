@@ -39,6 +39,7 @@ _MODULES = {
     "chaos": "chaos",
     "bench": "bench",
     "models": "models",
+    "adapters": "adapters",
     "engine": "services",
     "worker": "services",
     "dispatcher": "services",
@@ -83,6 +84,7 @@ _SUMMARIES = {
     "chaos": "Inject faults into a stack of its own while it drains a queue; check that nothing is lost or done twice.",
     "bench": "Measure the engine on this machine.",
     "models": "Look at models before an engine loads them, and name them.",
+    "adapters": "Load, unload and list the adapters of engines.",
     "engine": "Run the engine: the resident process that holds the weights and the KV cache.",
     "worker": (
         "Run a Celery worker: it claims jobs, sends them to the engine, validates the results and records the outcome."

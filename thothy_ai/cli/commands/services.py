@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from thothy_ai.cli.commands.adapters import parsed_beside
 from thothy_ai.cli.inputs.engine_flags import engine_options, with_engine_flags
 from thothy_ai.cli.shell import WRONG_INPUT, fail, load_settings, usage
 
@@ -31,6 +32,7 @@ def engine(**given: Any) -> None:
 
     settings = load_settings()
     options = engine_options(given, settings)
+    parsed_beside(options.model, options.model_name, options.adapters)
     if settings.database_url is None:
         run_engine(options)
         return

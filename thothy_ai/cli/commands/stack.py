@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.cli.commands.adapters import parsed_beside
 from thothy_ai.cli.shell import INTERRUPTED, door_address, fail, find_model, operator, usage
 from thothy_ai.cli.views.tables import count
 
@@ -66,6 +67,14 @@ def up(
             " THOTHY_ENGINE_VERIFIER, or none.",
         ),
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="An adapter that each engine loads at start, and its name for jobs; may be repeated. Default:"
+            " THOTHY_ENGINE_ADAPTERS, or none.",
+        ),
+    ] = None,
     null: Annotated[
         bool,
         typer.Option(
@@ -104,12 +113,13 @@ def up(
     settings = OwnSettings.load()
     foreign = settings.engine_url is not None and is_foreign(settings.engine_url) and not null and model is None
     if foreign:
-        _refuse_beside(settings.require_engine_url(), verifier, gpus or engines)
+        _refuse_beside(settings.require_engine_url(), verifier, adapter, gpus or engines)
         where = (Placement(endpoint=Endpoint(settings.require_engine_url(), settings.reveal_engine_token())),)
     else:
         settings = settings.model_copy(update={"engine_url": None})
     if not (null or foreign):
         settings = settings.model_copy(update={"model": find_model(settings, model)})
+    adapters = parsed_beside(settings.model, settings.model_name, adapter or ())
     load_kinds(settings)
     configure_logging(settings)
     log_to_terminal()
@@ -122,9 +132,9 @@ def up(
         ) as port,
         _reserved(settings, "http_port", HTTP_PORTS, 2) as http_port,
     ):
-        served = 0 if foreign else http_port  # such a server has its own door
-        settings = settings.model_copy(update={"metrics_port": port, "http_port": served})
-        left_out = {"engine", DOOR} if foreign else set() if served else {DOOR}
+        # A server over HTTP has its own door.
+        settings = settings.model_copy(update={"metrics_port": port, "http_port": 0 if foreign else http_port})
+        left_out = {"engine", DOOR} if foreign else set() if settings.http_port else {DOOR}
         services = [name for name in (*SERVICES, DOOR) if name not in left_out]
         try:
             typer.echo("Starting...")
@@ -135,6 +145,7 @@ def up(
                 observer=display,
                 null=null,
                 verifier=verifier,
+                adapters=adapters,
                 begun=had_begun,
             ) as stack:
                 ready = True
@@ -150,12 +161,18 @@ def up(
         raise typer.Exit(INTERRUPTED)
 
 
-def _refuse_beside(server: str, verifier: Path | None, engines: str | int | None) -> None:
-    """Another's server has no engine of ours that could run on GPUs of this machine, or have a verifier beside it."""
+def _refuse_beside(
+    server: str, verifier: Path | None, adapters: Sequence[str] | None, engines: str | int | None
+) -> None:
+    """Another's server has no engine of ours that could run on GPUs of this machine, have a verifier beside it, or load
+    adapters.
+    """
     if engines:
         usage(f"THOTHY_ENGINE_URL is {server}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many")
     if verifier is not None:
         usage(f"--verifier runs beside an engine of ours, and THOTHY_ENGINE_URL is {server}: leave out one of them")
+    if adapters:
+        usage(f"THOTHY_ENGINE_URL is {server}, which loads its adapters itself: leave out --adapter")
 
 
 @app.command()

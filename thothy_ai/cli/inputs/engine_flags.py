@@ -19,9 +19,10 @@ def with_engine_flags(run: Callable[..., None]) -> Callable[..., None]:
     """`run` as a command with the engine's flags, which it gets as keyword arguments."""
     parameters = []
     for declared in options_of(Command.ENGINE):
-        option, default = declared.option, declared.default
-        plain = declared.kind | None if default is None else declared.kind
-        kind: Any = StrEnum(declared.name, {choice: choice for choice in option.choices}) if option.choices else plain
+        option, default = declared.option, None if declared.is_repeated else declared.default
+        kind = list[str] if declared.is_repeated else declared.kind
+        plain = kind | None if default is None else kind
+        taken: Any = StrEnum(declared.name, {choice: choice for choice in option.choices}) if option.choices else plain
         flag = typer.Option(
             f"{declared.flag}/{declared.negation}" if declared.negation else declared.flag,
             help=option.help + (f" Default: THOTHY_{option.setting.upper()}." if option.setting else ""),
@@ -31,7 +32,7 @@ def with_engine_flags(run: Callable[..., None]) -> Callable[..., None]:
             max=option.maximum,
             show_default=default is not None and default is not False,
         )
-        parameters.append(keyword(declared.name, Annotated[kind, flag], default))
+        parameters.append(keyword(declared.name, Annotated[taken, flag], default))
     return with_parameters(run, parameters)
 
 
@@ -39,6 +40,8 @@ def engine_options(given: Mapping[str, Any], settings: Settings) -> EngineOption
     """Options from flags, and from settings where no flag is given. Raises `ConfigError` for a required one."""
     values = {name: value for name, value in given.items() if value is not None}
     for declared in all_options():
+        if declared.is_repeated and declared.name in values:
+            values[declared.name] = tuple(values[declared.name])
         setting = declared.option.setting
         if not setting or declared.name in values or (declared.name == "model" and given["null"]):
             continue

@@ -110,7 +110,7 @@ def _is_of_nothing(database: Engine, scope: Scope, name: str) -> bool:
     if scope not in {"tenant", "model"}:
         return False
     if scope == "model":
-        served = {each.model_name for each in engines(database)}
+        served = {name for each in engines(database) for name in (each.model_name, *each.adapters)}
         if name in served | {each.model_name for each in list_aliases(database)}:
             return False
     wanted = JobFilter(tenant=name) if scope == "tenant" else JobFilter(model=name)

@@ -1,4 +1,4 @@
-"""Models: which engines serve each, what waits for one that none serves, and the aliases by which jobs ask for them."""
+"""Models and adapters: which engines serve each, what waits for one that none serves, and aliases for jobs to name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
+from thothy_ai.admin.adapters import grouped
 from thothy_ai.admin.engines import EngineStatus, engines
 from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
 from thothy_ai.errors import InvalidJobError
@@ -35,14 +36,17 @@ class ModelPages:
 
         def read() -> dict[str, Any]:
             served: defaultdict[str, list[EngineStatus]] = defaultdict(list)
-            for each in engines(self._site.database):
+            running = engines(self._site.database)
+            for each in running:
                 served[each.model_name].append(each)
             with self._site.database.connect() as connection:
                 paused = {pause.name: pause for pause in read_pauses(connection) if pause.scope == "model"}
                 unserved = unserved_jobs(connection)
-            names = sorted({*served, *paused})
+            adapters = grouped(running)
+            names = sorted({*served, *paused} - {each.name for each in adapters})
             return {
                 "models": {name: served.get(name, []) for name in names},
+                "adapters": adapters,
                 "paused": paused,
                 "unserved": unserved,
                 "aliases": list_aliases(self._site.database),

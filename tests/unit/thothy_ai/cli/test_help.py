@@ -22,7 +22,7 @@ EXPECTED = {
     "up", "demo", "enqueue", "jobs list", "jobs show", "jobs retry", "jobs cancel", "artifacts list", "artifacts show",
     "artifacts export", "drain", "report", "queue pause", "queue resume", "queue status", "migrate", "doctor", "engine",
     "worker", "dispatcher", "reaper", "dead list", "dead show", "dead redrive", "dead purge", "history prune", "chaos",
-    "completion", "logs", "ask", "jobs watch", "top",
+    "completion", "logs", "ask", "jobs watch", "top", "adapters load", "adapters unload", "adapters list",
 }  # fmt: skip
 
 

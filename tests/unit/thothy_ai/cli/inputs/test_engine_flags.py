@@ -54,7 +54,7 @@ def test_every_field_is_declared_and_every_option_has_its_place() -> None:
     assert argparse_options().keys() - NOT_OF_THE_ENGINE == BENCH.keys()
     assert ENGINE.keys() - BENCH.keys() == {
         *("url", "max_context", "threads", "null", "null_latency", "cache_dir", "shutdown_seconds", "stall_seconds"),
-        *("verifier", "verifier_device"),
+        *("verifier", "verifier_device", "adapters"),
     }
     assert BENCH.keys() <= ENGINE.keys()
 
@@ -63,7 +63,7 @@ def test_every_field_is_declared_and_every_option_has_its_place() -> None:
 def test_thothy_engine_has_the_declared_option(name: str) -> None:
     declared, parameter = ENGINE[name], typer_options()[name]
     assert {*parameter.opts, *parameter.secondary_opts} == flags(declared)
-    assert parameter.default == declared.default
+    assert parameter.default == (None if declared.is_repeated else declared.default)
     assert parameter.help.startswith(declared.option.help)
     assert parameter.metavar == (declared.option.metavar or "|".join(declared.option.choices) or None)
 
@@ -126,6 +126,7 @@ OTHER_VALUES = {
     "adapter_rank": 64,
     "verifier": Path("/verifier"),
     "verifier_device": "cpu",
+    "adapters": (f"acme={Path(__file__).parent}", f"nova={Path(__file__).parent}"),
     "cache_dir": Path("/cache"),
     "memory_utilization": 0.5,
     "null_latency": 0.25,
@@ -158,6 +159,8 @@ def started(monkeypatch: pytest.MonkeyPatch, clean_environment: None, tmp_path: 
 
 
 def as_typed(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
@@ -173,7 +176,7 @@ def test_a_variable_sets_an_option_and_what_is_typed_wins(
     declared, value = ENGINE[name], OTHER_VALUES[name]
     assert value != declared.default
     monkeypatch.setenv(declared.variable, as_typed(value))
-    typed = [declared.flag, as_typed(declared.default)] if declared.default not in {None, True, False} else []
+    typed = [declared.flag, as_typed(declared.default)] if declared.default not in {None, True, False, ()} else []
     for arguments in ([], typed):
         done = CliRunner().invoke(app, ["engine", *arguments])
         assert done.exit_code == 0, done.output

@@ -1,0 +1,144 @@
+"""Jobs that name an adapter: which engine they go to, what their calls ask for, and what becomes of them when it is
+unloaded, or loaded anew, while they wait and while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import pytest
+
+from tests.support.engine_rows import register, set_adapters
+from tests.support.fake_engine import FakeClient
+from tests.support.plan_kind import Parts
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
+from thothy_ai.admin.adapters import check_name, conflicts, list_adapters
+from thothy_ai.admin.engines import engines
+from thothy_ai.admin.model_aliases import set_alias
+from thothy_ai.errors import AdapterNameError
+from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.queue.pauses import pause_part, resume_part
+from thothy_ai.queue.status import unserved_jobs
+
+KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
+
+
+@contextmanager
+def adapted(queue: Queue, **adapters: str) -> Iterator[tuple[RunnerBench, UUID]]:
+    """A worker of an engine that has these adapters, and is recorded with them."""
+    load_kinds(queue.settings.model_copy(update={"kinds": KINDS}))
+    client = FakeClient()
+    client.loaded = dict(adapters)
+    session = register(queue, client.name, "base", adapters=adapters, session=UUID(client.session_id))
+    with runner_bench(queue, client, kinds=KINDS) as bench:
+        yield bench, session
+
+
+def routed(queue: Queue) -> dict[str, int]:
+    """How many jobs each engine gets."""
+    return {each.engine: len(each.hints) for each in queue.dispatches()}
+
+
+def test_a_job_goes_to_an_engine_that_has_its_adapter(queue: Queue) -> None:
+    register(queue, "a", "base", adapters={"acme": "1"})
+    register(queue, "b", "base")
+    set_alias(queue.engine, "house", "acme")
+    queue.enqueue(*["ok"] * 5, model="acme")
+    queue.enqueue(*["ok"] * 5, model="house")
+    assert routed(queue) == {"a": 10}
+    pause_part(queue.engine, "model", "acme", by="test")
+    queue.enqueue("ok", model="acme")
+    queue.enqueue("ok", model="house")
+    assert routed(queue) == {}
+    resume_part(queue.engine, "model", "acme")
+    assert routed(queue) == {"a": 2}
+
+
+def test_a_job_whose_adapter_no_engine_has_waits_and_is_named(queue: Queue) -> None:
+    session = register(queue, "a", "base", adapters={"acme": "1"})
+    queue.enqueue("ok", "ok", model="nova")
+    [job_id] = queue.enqueue("ok", model="base")
+    assert [hint.job_id for hint in queue.dispatch()] == [job_id]
+    with queue.engine.connect() as connection:
+        assert unserved_jobs(connection).jobs == {"nova": 2}
+    set_adapters(queue, session, {"nova": "2"})
+    assert len(queue.dispatch()) == 2
+
+
+def test_calls_ask_for_the_adapter_and_the_model_itself_verifies(queue: Queue) -> None:
+    with adapted(queue, acme="1") as (bench, _):
+        [named, plain] = [
+            queue.producer.enqueue(Parts(parts=("ok one", "ok two"), verification="ok looked"), model=model).id
+            for model in ("acme", "base")
+        ]
+        bench.settle()
+        asked = {request.id: request.adapter for request in bench.client.submitted}
+    assert [asked[f"{named}.1.{number}"] for number in range(3)] == ["acme", "acme", ""]
+    assert [asked[f"{plain}.1.{number}"] for number in range(3)] == ["", "", ""]
+    rows = queue.rows("SELECT job_id, adapter FROM attempt")
+    assert {row.job_id: row.adapter for row in rows} == {named: "acme", plain: ""}
+    made = {row.job_id: row.provenance for row in queue.rows("SELECT * FROM artifact")}
+    assert made[named]["adapter"] == {"name": "acme", "digest": "1"}
+    assert "adapter" not in made[plain]
+
+
+def test_a_job_whose_adapter_is_unloaded_after_its_dispatch_waits_for_it_unharmed(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.worker.attempt.UNLOADED_SECONDS", 0.1)
+    with adapted(queue, acme="1") as (bench, session):
+        del bench.client.loaded["acme"]
+        [job_id] = bench.work("ok", model="acme")
+        eventually(lambda: queue.outcomes(job_id) == ["released"])
+        job = queue.job(job_id)
+        assert (job.state, job.reason, job.failures) == ("queued", "unknown_adapter", 0)
+        set_adapters(queue, session, {})  # as its registrar records it meanwhile
+        eventually(lambda: queue.rows("SELECT FROM job WHERE not_before < now()"))
+        assert queue.dispatch() == []
+        bench.client.loaded["acme"] = "1"
+        set_adapters(queue, session, {"acme": "1"})
+        bench.settle()
+    assert queue.outcomes(job_id) == ["released", "succeeded"]
+
+
+def test_weights_that_change_under_a_name_do_not_mix_in_a_job(queue: Queue) -> None:
+    with adapted(queue, acme="1") as (bench, _):
+        bench.client.held = True
+        [job_id] = bench.work("ok", model="acme")
+        eventually(lambda: bench.client.submitted)
+        bench.client.loaded["acme"] = "2"
+        bench.client.held = False
+        bench.settle()
+    attempts = queue.rows("SELECT outcome, reason FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)
+    assert [tuple(row) for row in attempts] == [("released", "adapter_changed"), ("succeeded", None)]
+    [artifact] = queue.rows("SELECT provenance FROM artifact")
+    assert artifact.provenance["adapter"]["digest"] == "2"
+    assert queue.job(job_id).failures == 0
+
+
+def test_names_that_are_taken_and_names_that_mean_two_things(queue: Queue) -> None:
+    register(queue, "a", "base", adapters={"acme": "1", "nova": "1"})
+    register(queue, "b", "base", adapters={"acme": "2"})
+    register(queue, "c", "large", adapters={"nova": "3", "base": "4"})
+    set_alias(queue.engine, "house", "base")
+    for name, model, says in (
+        ("house", "base", "house is an alias of base"),
+        ("large", "base", "large is the model of engine c"),
+        ("nova", "large", "nova is an adapter of base on engine a"),
+    ):
+        with pytest.raises(AdapterNameError, match=says):
+            check_name(queue.engine, name, model)
+    check_name(queue.engine, "acme", "base")
+    check_name(queue.engine, "fresh", "large")
+    found = dict(conflicts(engines(queue.engine), {"nova": "base"}))
+    assert [says for says in found if "acme" in says] == [
+        "engines have different weights as the adapter acme (1 on a; 2 on b)"
+    ]
+    assert any(says.startswith("nova is an adapter of base and of large") for says in found)
+    assert any(says == "the adapter nova gets no jobs: nova is an alias of base" for says in found)
+    assert any(says.startswith("base is an adapter and a model") for says in found)
+    assert [(each.name, each.model, each.engines) for each in list_adapters(queue.engine)] == [
+        ("acme", "base", ("a",)), ("acme", "base", ("b",)), ("base", "large", ("c",)), ("nova", "base", ("a",)),
+        ("nova", "large", ("c",)),
+    ]  # fmt: skip

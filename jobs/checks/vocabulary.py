@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import sentences
+
+if TYPE_CHECKING:
+    from simplemma import Lemmatizer
+    from simplemma.strategies import DictionaryLookupStrategy
+    from simplemma.strategies.dictionaries import StreamDictionaryFactory
 
 _MIN_WORDS = 25  # in small letters, of four letters or more
 _MAX_UNKNOWN = 0.25  # of them
@@ -56,22 +63,42 @@ def has_word_lists() -> bool:
 @lru_cache(maxsize=65_536)
 def is_known(word: str, language: str) -> bool:
     """Whether a dictionary of a language has a word, or both parts of it where words are made of several."""
-    from simplemma import is_known as is_listed  # noqa: PLC0415  150 ms, and 2 to 33 MB for each language that is asked for
-
-    if is_listed(word, language, low_memory=True):
+    if _is_listed(word, language):
         return True
     if language not in _COMPOUNDING:
         return False
     parts = ((word[:end], word[end:]) for end in range(_MIN_PART, len(word) - _MIN_PART + 1))
-    return any(
-        is_listed(first.removesuffix("s"), language, low_memory=True) and is_listed(last, language, low_memory=True)
-        for first, last in parts
-    )
+    return any(_is_listed(first.removesuffix("s"), language) and _is_listed(last, language) for first, last in parts)
 
 
 @lru_cache(maxsize=65_536)
 def lemma(word: str, language: str) -> str:
     """The form under which a dictionary has a word, or the word itself. Needs the word lists."""
-    from simplemma import lemmatize  # noqa: PLC0415  as above
+    return _lemmatizer().lemmatize(word, language)
 
-    return lemmatize(word, language, low_memory=True)
+
+def _is_listed(word: str, language: str) -> bool:
+    return _lookup().get_lemma(normalize("NFC", word), language) is not None
+
+
+@cache
+def _lookup() -> DictionaryLookupStrategy:
+    from simplemma.strategies import DictionaryLookupStrategy  # noqa: PLC0415  150 ms
+
+    return DictionaryLookupStrategy(_dictionaries())
+
+
+@cache
+def _lemmatizer() -> Lemmatizer:
+    from simplemma import Lemmatizer  # noqa: PLC0415  as above
+    from simplemma.strategies import DefaultStrategy  # noqa: PLC0415
+
+    return Lemmatizer(lemmatization_strategy=DefaultStrategy(dictionary_factory=_dictionaries()))
+
+
+@cache
+def _dictionaries() -> StreamDictionaryFactory:
+    """Keeps all languages, 2 to 60 MB each; that of simplemma keeps eight, and builds the others again and again."""
+    from simplemma.strategies.dictionaries import StreamDictionaryFactory  # noqa: PLC0415  as above
+
+    return StreamDictionaryFactory(cache_max_size=len(_LISTED | LEMMATIZED))

@@ -95,7 +95,7 @@ def models_page() -> str:
         " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by"
         " name, and so is any\nkey of the architecture that says what the engine does not compute.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
-        f"Vocabularies of SentencePiece, and byte-level ones whose `tokenizer.ggml.pre` is one of"
+        f"Vocabularies of SentencePiece and of Gemma 4, and byte-level ones whose `tokenizer.ggml.pre` is one of"
         f" {listed(sorted(PRE_TOKENIZATIONS))}. A file that does not\nsay how texts are split (no such key, or"
         " `default`) is refused, and so is another rule: the model would get other tokens than it was trained on.",
         "## Tokenizers",

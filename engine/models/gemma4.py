@@ -7,9 +7,9 @@ keys and values of earlier ones; one has experts beside the MLP. Norms multiply 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -20,7 +20,14 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import (
+    GGUF_ATTENTION,
+    GGUF_GATED_MLP,
+    GGUF_QK_NORMS,
+    GGUF_ROUTER,
+    GGUF_SANDWICH_NORMS,
+    GGUFNames,
+)
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding, SoftCappedHead
 from thothy_ai.engine.models.layers.experts import ExpertRouter
@@ -32,6 +39,36 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams, KVHeads
 from thothy_ai.kernels.rotary import QKNorm
 
+
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file says layer by layer, or not at all."""
+    kinds = fields.get("layer_types") or ()
+    own = len(kinds) - fields["num_kv_shared_layers"]
+    windowed, full = (
+        {heads for heads, found in zip(fields["_kv_heads"], kinds, strict=True) if found == kind} if kinds else set()
+        for kind in ("sliding_attention", "full_attention")
+    )
+    first, *later = dict.fromkeys(fields["_inner"])
+    if len(windowed) != 1 or len(full) != 1 or later not in ([], [2 * first]):
+        raise ModelLoadError("layers of one type must be alike, and both types must be there: .head_count_kv, "
+                             ".feed_forward_length and .sliding_window_pattern say otherwise")  # fmt: skip
+    values = (has for has, kind in zip(fields["_with_values"][: max(0, own)], kinds, strict=False) if kind == _FULL)
+    local = {"rope_type": "default", "rope_theta": fields["_local_theta"]}
+    return {
+        "head_dim": fields["_head_dim_of_windows"],
+        "global_head_dim": fields["head_dim"],
+        "num_key_value_heads": windowed.pop(),
+        "num_global_key_value_heads": full.pop(),
+        "attention_k_eq_v": not all(values),
+        "use_double_wide_mlp": bool(later),
+        "enable_moe_block": fields["num_experts"] > 0,
+        "vocab_size_per_layer_input": fields["vocab_size"],
+        "final_logit_softcapping": fields["_logit_cap"] or None,
+        "rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local},
+    }
+
+
+_FULL = "full_attention"
 _BY_LAYER = {"head_dim", "num_key_value_heads"}  # fields that a layer may have of its own
 
 
@@ -98,7 +135,51 @@ class Gemma4:
     """
 
     model_type: ClassVar[str] = "gemma4_text"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "gemma4",
+        {
+            **GGUF_SANDWICH_NORMS,
+            **GGUF_QK_NORMS,
+            **GGUF_ATTENTION,
+            **GGUF_GATED_MLP,
+            "post_ffw_norm_1": "post_feedforward_layernorm_1",
+            "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+            "post_ffw_norm_2": "post_feedforward_layernorm_2",
+            GGUF_ROUTER: "router.proj",
+            "inp_gate": "per_layer_input_gate",
+            "proj": "per_layer_projection",
+            "post_norm": "post_per_layer_input_norm",
+        },
+        whole={
+            f"{GGUF_ROUTER}.scale": "router.scale",
+            "ffn_down_exps.scale": "router.per_expert_scale",
+            "ffn_gate_up_exps.weight": "experts.gate_up_proj",
+            "ffn_down_exps.weight": "experts.down_proj",
+            "layer_output_scale.weight": "layer_scalar",
+        },
+        top={
+            "output_norm": "model.norm",
+            "per_layer_token_embd": "model.embed_tokens_per_layer",
+            "per_layer_model_proj": "model.per_layer_model_projection",
+            "per_layer_proj_norm": "model.per_layer_projection_norm",
+        },
+        unpacked=("per_layer_token_embd", "per_layer_model_proj"),
+        settings={"sliding_window": ".attention.sliding_window", "_head_dim_of_windows": ".attention.key_length_swa"},
+        defaults={
+            "_local_theta": (".rope.freq_base_swa", 10_000.0),
+            "_logit_cap": (".final_logit_softcapping", 0.0),
+            "num_kv_shared_layers": (".attention.shared_kv_layers", 0),
+            "hidden_size_per_layer_input": (".embedding_length_per_layer_input", 0),
+            "num_experts": (".expert_count", 0),
+            "top_k_experts": (".expert_used_count", 0),
+            "moe_intermediate_size": (".expert_feed_forward_length", 0),
+        },
+        windows_in_some=True,
+        uneven=True,
+        sharing=".attention.shared_kv_layers",
+        proportional=True,
+        derived=_derived,
+    )
 
     windows: Windows
     kv_heads: tuple[KVHeads, ...]

@@ -49,6 +49,11 @@ class GGUFNames:
       `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
       `partial_rotary`: the file may have only some of a head's dimensions rotate.
       `by_layer`: fields that follow from the numbers of each layer, 0 for none, that a file must list at keys `listed`.
+      `uneven`: layers may differ in their numbers of KV heads, in the sizes of their MLPs, and in whether they have
+      values: `derived` gets these, of each layer, as `_kv_heads`, `_inner` and `_with_values`. A field whose name
+      begins with "_" is for `derived` alone.
+      `sharing`: the key of the number of last layers that read others' keys and values; their own are not read.
+      `proportional`: the rotary frequencies of layers without a window are those of a part of each head.
       `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
@@ -77,6 +82,19 @@ class GGUFNames:
     optional_bias: bool = True
     partial_rotary: bool = False
     further_layers: str | None = None
+    uneven: bool = False
+    sharing: str | None = None
+    proportional: bool = False
+
+    @property
+    def windowed(self) -> bool:
+        """Whether files say how far a window goes."""
+        return "sliding_window" in self.settings
+
+    @property
+    def sparse(self) -> bool:
+        """Whether files may have experts."""
+        return bool(self.experts or self.stacks or self.joined) or any("_exps." in name for name in self.whole)
 
     @property
     def all_of_layer(self) -> Mapping[str, str]:

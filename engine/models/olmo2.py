@@ -14,20 +14,19 @@ from thothy_ai.engine.models.layers.blocks import PostNormLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import WholeRMSNorm
 
+GGUF_OLMO2_LAYER = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+    **GGUF_QK_NORMS,
+    **GGUF_ATTENTION,
+    **GGUF_GATED_MLP,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Olmo2:
     model_type: ClassVar[str] = "olmo2"
-    gguf: ClassVar[GGUFNames | None] = GGUFNames(
-        "olmo2",
-        {
-            "post_attention_norm": "post_attention_layernorm",
-            "post_ffw_norm": "post_feedforward_layernorm",
-            **GGUF_QK_NORMS,
-            **GGUF_ATTENTION,
-            **GGUF_GATED_MLP,
-        },
-    )
+    gguf: ClassVar[GGUFNames | None] = GGUFNames("olmo2", GGUF_OLMO2_LAYER)
 
     windows: Windows
     attention_bias: bool

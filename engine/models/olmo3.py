@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.family import layer_windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.blocks import PostNormLayer
-from thothy_ai.engine.models.olmo2 import Olmo2
+from thothy_ai.engine.models.olmo2 import GGUF_OLMO2_LAYER, Olmo2
 from thothy_ai.kernels.paged import AttentionParams
+
+
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file does not say: llama.cpp stretches no positions in layers with a window."""
+    local = {"rope_type": "default", "rope_theta": fields["rope_parameters"]["rope_theta"]}
+    return {"rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local}}
 
 
 class Olmo3(Olmo2):
     """An OLMo 2 with these windows, and with rotary frequencies of their own."""
 
     model_type: ClassVar[str] = "olmo3"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "olmo2",
+        GGUF_OLMO2_LAYER,
+        windows_in_some=True,
+        settings={"sliding_window": ".attention.sliding_window"},
+        derived=_derived,
+    )
 
     @classmethod
     def read(cls, config: Configuration) -> Self:

@@ -90,7 +90,7 @@ def byte_level_bpe(
     return out
 
 
-def sentencepiece_bpe(text: str, tokens: Sequence[str], scores: Sequence[float]) -> list[int]:
+def sentencepiece_bpe(text: str, tokens: Sequence[str], scores: Sequence[float], prefix: str = "▁") -> list[int]:
     """Ids of a text: the best-scored neighbours join first; what is not in the vocabulary becomes bytes."""
     ids = {token: i for i, token in enumerate(tokens)}
 
@@ -98,7 +98,7 @@ def sentencepiece_bpe(text: str, tokens: Sequence[str], scores: Sequence[float])
         joined = ids.get("".join(pair))
         return None if joined is None else -scores[joined]
 
-    symbols = merge(list("▁" + text.replace(" ", "▁")), rank)
+    symbols = merge(list(prefix + text.replace(" ", "▁")), rank)
     return [
         id_
         for symbol in symbols

@@ -34,6 +34,7 @@ _HARMLESS = {  # keys that other ones decide about, or that say nothing of what 
 _OF_YARN = (".rope.scaling.yarn_ext_factor", ".rope.scaling.yarn_attn_factor")
 _WINDOW = ".attention.sliding_window"
 _WINDOWED = ".attention.sliding_window_pattern"  # which layers have it
+_STILL = 1e20  # a divisor of frequencies that leaves none
 _INNER = ".feed_forward_length"
 _FACTOR = ".rope.scaling.factor"
 _ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
@@ -56,16 +57,11 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         model_type, fields["sliding_window"] = model_type if names.experts else "mistral", window
     elif names.optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
-    fields |= {name: _number(file, key) for name, key in names.settings.items()}
-    for name, (key, default) in names.defaults.items():
-        fields[name] = default
-        if isinstance(default, bool):
-            fields[name] = file.get(key, bool, default)
-        elif file.holds(key):
-            fields[name] = _number(file, key)
-    fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
+    fields |= _own_fields(file)
     layers = fields["num_hidden_layers"]
-    if names.by_layer is not None:
+    if names.uneven:
+        fields |= _of_layers(file, layers)
+    elif names.by_layer is not None:
         fields |= names.by_layer(*(_listed(file, key, layers) for key in names.listed))
     elif any(0 in numbers[:layers] for numbers in (kv_heads(file)[1], by_layer(file, _INNER, 0)[1])):
         raise UnsupportedModelError(f"{file.path}: layers without KV heads or an MLP are not implemented")
@@ -73,7 +69,36 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         fields["layer_types"] = _layer_types(file, fields["num_hidden_layers"])
     _refuse_unread(file, fields)
     fields |= {"architectures": [causal_class(model_type)]}
-    return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
+    try:
+        fields |= names.derived(fields)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{file.path}: {error}") from error
+    return AutoConfig.for_model(
+        model_type, **{name: value for name, value in fields.items() if not name.startswith("_")}
+    )
+
+
+def _own_fields(file: GGUFFile) -> dict[str, Any]:
+    """Those that only this architecture has."""
+    names = names_of(file)
+    fields: dict[str, Any] = {name: _number(file, key) for name, key in names.settings.items()}
+    for name, (key, default) in names.defaults.items():
+        fields[name] = default
+        if isinstance(default, bool):
+            fields[name] = file.get(key, bool, default)
+        elif file.holds(key):
+            fields[name] = _number(file, key)
+    return fields | {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
+
+
+def _of_layers(file: GGUFFile, layers: int) -> dict[str, Any]:
+    """The numbers of each layer, which a file may say once for all."""
+    (heads, by_heads), (inner, by_inner) = kv_heads(file), by_layer(file, _INNER, 0)
+    return {
+        "_kv_heads": (by_heads or (heads,) * layers)[:layers],
+        "_inner": (by_inner or (inner,) * layers)[:layers],
+        "_with_values": tuple(f"blk.{layer}.attn_v.weight" in file.names for layer in range(layers)),
+    }
 
 
 def _listed(file: GGUFFile, key: str, layers: int) -> tuple[int, ...]:
@@ -146,17 +171,18 @@ def _layer_types(file: GGUFFile, layers: int) -> list[str]:
 def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
     """UnsupportedModelError for a key of the architecture that says more than what was read."""
     names, rope, head_dim = names_of(file), fields["rope_parameters"], fields["head_dim"]
+    windowed_dim = fields.get("_head_dim_of_windows", head_dim)
     if not file.get(".attention.causal", bool, True):
         raise UnsupportedModelError(f"{file.path}: bidirectional attention is not implemented")
-    if file.get(".expert_count", int) and not (names.experts or names.stacks or names.joined):
+    if file.get(".expert_count", int) and not names.sparse:
         raise UnsupportedModelError(f"{file.path}: {file.architecture}.expert_count is not implemented")
     implied: dict[str, float] = {  # what keys may say again
         ".embedding_length_out": fields["hidden_size"],
         ".expert_feed_forward_length": fields["intermediate_size"],
         ".attention.value_length": head_dim,
-        ".attention.key_length_swa": head_dim,
-        ".attention.value_length_swa": head_dim,
-        ".rope.dimension_count_swa": rope.get("partial_rotary_factor", 1) * head_dim,
+        ".attention.key_length_swa": windowed_dim,
+        ".attention.value_length_swa": windowed_dim,
+        ".rope.dimension_count_swa": (1 if names.uneven else rope.get("partial_rotary_factor", 1)) * windowed_dim,
         ".rope.freq_base_swa": rope["rope_theta"],
         ".rope.scaling.attn_factor": _attention_factor(rope, fields["max_position_embeddings"]),
         **(dict.fromkeys(_OF_YARN, 1) if rope["rope_type"] == "yarn" else {}),
@@ -197,7 +223,7 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
             "original_max_position_embeddings": file.required(_ORIGINAL_CONTEXT, int),
         }
     if ROPE_FACTORS in file.names and kind == "none":
-        return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
+        return parameters | _divided(file, parameters["rope_theta"], head_dim)
     if kind == "none":
         file.get(_FACTOR, float)  # which then counts for nothing
         return parameters | {"rope_type": "default"}
@@ -210,6 +236,17 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
             if (beta := file.get(f".rope.scaling.yarn_{name}", float)) is not None:
                 parameters[name] = _shortest(beta)
     return parameters
+
+
+def _divided(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
+    """What a file's divisors of frequencies stand for."""
+    if not names_of(file).proportional:
+        return _llama3_parameters(file, theta, head_dim)
+    divisors = file.tensor(ROPE_FACTORS)  # the first frequencies count, and the others have a large divisor
+    turned = int((divisors == 1).sum())
+    if not turned or bool((divisors[:turned] != 1).any() | (divisors[turned:] < _STILL).any()):
+        raise UnsupportedModelError(f"{file.path}: rope_freqs is not that of proportional rotary embedding")
+    return {"rope_type": "proportional", "partial_rotary_factor": turned / len(divisors)}
 
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf.configuration import configuration
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 from thothy_ai.engine.weights.gguf.split import model_name, parts_of
-from thothy_ai.engine.weights.gguf.tensors import quantization, require_tensors, tensors
+from thothy_ai.engine.weights.gguf.tensors import quantization, require_tensors, tensors, whole_stacks
 from thothy_ai.engine.weights.gguf.tokenizer import build_tokenizer
 from thothy_ai.engine.weights.inventory import expected_tensors
 from thothy_ai.engine.weights.shards import INDEX, SINGLE
@@ -96,7 +96,7 @@ def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, p
         config.quantization_config = quantized
     config.save_pretrained(folder)
     model = model_config(folder, named=path)
-    require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
+    require_tensors(file, expected_tensors(path, replace(model, quantization=None), whole_stacks(file)))
     tokenizer = build_tokenizer(file)
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:

@@ -10,33 +10,33 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.gguf_names import GGUFNames, Joined
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 
-_NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's
-    (name, bool(names.experts)): names
+_NAMES = {  # by architecture, and whether it has experts or windows: Mixtral's files are Llama's, OLMo 3's OLMo 2's
+    (name, bool(names.experts), names.windowed): names
     for family in FAMILIES.values()
     if (names := family.gguf)
     for name in (names.architecture, *names.aliases)
 }
-ARCHITECTURES = tuple(dict.fromkeys(architecture for architecture, _ in _NAMES))
+ARCHITECTURES = tuple(dict.fromkeys(architecture for architecture, *_ in _NAMES))
 
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _SETTINGS = {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}  # tensors that are part of the configuration
 _TOP = {"token_embd": "model.embed_tokens", "output": "lm_head"}
+_PAIRS = ("attn_k.", "attn_k_norm.", "attn_v.")  # which layers lack, or need not have, that read another's
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.*)")
 
 
 def names_of(file: GGUFFile) -> GGUFNames:
     """The names of the file's architecture, which must be one of ARCHITECTURES."""
-    sparse = bool(file.get(".expert_count", int))
-    return _NAMES.get((file.architecture, sparse)) or _NAMES[file.architecture, not sparse]
+    sparse, windowed = bool(file.get(".expert_count", int)), file.holds(".attention.sliding_window")
+    keys = ((sparse, windowed), (sparse, not windowed), (not sparse, windowed), (not sparse, not windowed))
+    return next(_NAMES[file.architecture, *key] for key in keys if (file.architecture, *key) in _NAMES)
 
 
 def model_type_of(file: GGUFFile) -> str:
     """The first family whose files have these names: Mistral's are Llama's."""
     names = names_of(file)
-    key = names.architecture, bool(names.experts)
-    known = ((name, family.gguf) for name, family in FAMILIES.items() if family.gguf)
-    return next(name for name, names in known if (names.architecture, bool(names.experts)) == key)
+    return next(name for name, family in FAMILIES.items() if family.gguf == names)
 
 
 def num_layers(file: GGUFFile) -> int:
@@ -59,7 +59,10 @@ def kv_heads(file: GGUFFile) -> tuple[int, tuple[int, ...]]:
 
 
 def by_layer(file: GGUFFile, key: str, default: int) -> tuple[int, tuple[int, ...]]:
-    """The number at a key, and that of each layer if the file lists them: the same, or 0. ModelLoadError."""
+    """The number at a key, and that of each layer if the file lists them: the same, or 0. ModelLoadError.
+
+    In a file whose layers may differ, the number is the first one.
+    """
     match file.get(key, object):
         case None:
             return default, ()
@@ -67,16 +70,20 @@ def by_layer(file: GGUFFile, key: str, default: int) -> tuple[int, tuple[int, ..
             return number, ()
         case list(said) if len(some := {*said} - {0}) == 1 and all(type(each) is int for each in said):
             return some.pop(), tuple(said)
+        case list(said) if names_of(file).uneven and all(type(each) is int and each > 0 for each in said) and said:
+            return said[0], tuple(said)
         case other:
             raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {repr(other)[:200]}")
 
 
 def tensors_read(file: GGUFFile) -> list[str]:
     """The tensors that the model consists of, in file order."""
-    layers, read = num_layers(file), []
+    layers, sharing, read = num_layers(file), names_of(file).sharing, []
+    own = layers if sharing is None else layers - file.get(sharing, int, 0)
     for name in file.names:
         found = _LAYER.match(name)
-        if name not in _SETTINGS and (found is None or int(found[1]) < layers):
+        needless = found is not None and int(found[1]) >= own and found[2].startswith(_PAIRS)
+        if name not in _SETTINGS and not needless and (found is None or int(found[1]) < layers):
             read.append(name)
     return read
 

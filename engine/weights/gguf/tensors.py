@@ -27,6 +27,7 @@ from thothy_ai.engine.weights.gguf.names import (
     tensors_read,
     transformers_names,
 )
+from thothy_ai.engine.weights.shards import StoredTensor
 from thothy_ai.kernels.experts import MXFP4_BLOCK, Mxfp4
 
 _KEPT = {"token_embd", "ffn_gate_inp"}  # plain: rows of one are looked up, and routers multiply the other exactly
@@ -56,6 +57,16 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
         changed = place.split(".", 2)[-1] in names_of(file).changed
         if found != shape and not (changed and math.prod(found) == math.prod(shape)):
             raise ModelLoadError(f"{file.path}: tensor {place!r} has shape {found}, the metadata wants {shape}")
+
+
+def whole_stacks(file: GGUFFile) -> dict[str, StoredTensor]:
+    """Experts that a file has in one tensor, as transformers does: a model is built of these where there are any."""
+    whole = names_of(file).whole
+    stacks = (name for name in tensors_read(file) if name.endswith("_exps.weight") and name.split(".", 2)[-1] in whole)
+    return {
+        transformers_names(file, name)[0]: StoredTensor(file.path, 0, 0, torch.float32, file.shape(name))
+        for name in stacks
+    }
 
 
 def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:

@@ -1,4 +1,4 @@
-"""Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or SentencePiece's BPE with byte fallback.
+"""Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or BPE with byte fallback as SentencePiece's.
 
 `tokenizer.ggml.pre` names how text is split before BPE; the rules behind a name are llama.cpp's.
 """
@@ -115,7 +115,7 @@ def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
     kind = file.get("tokenizer.ggml.model", str)
     if kind is None:
         return None
-    builders = {"gpt2": _byte_level, "llama": _sentencepiece}
+    builders = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _gemma4}
     if kind not in builders:
         raise UnsupportedModelError(
             f"{file.path}: tokenizer {kind!r} is not implemented (known: {', '.join(builders)})"
@@ -179,9 +179,7 @@ def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
         raise UnsupportedModelError(
             f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(PRE_TOKENIZATIONS)})"
         )
-    halves = (merge.partition(" ") for merge in file.items("tokenizer.ggml.merges", str))
-    merges = [(left, right) for left, _, right in halves]
-    tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=found.whole_words))
+    tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=_merges(file), ignore_merges=found.whole_words))
     if found.normalizer is not None:
         tokenizer.normalizer = found.normalizer()
     tokenizer.pre_tokenizer = found.pre_tokenizer()
@@ -190,11 +188,27 @@ def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
     return tokenizer
 
 
+def _merges(file: GGUFFile) -> list[tuple[str, str]]:
+    halves = (merge.partition(" ") for merge in file.items("tokenizer.ggml.merges", str))
+    return [(left, right) for left, _, right in halves]
+
+
 def _sentencepiece(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
     scores = file.items("tokenizer.ggml.scores", float)
+    return _with_byte_fallback(file, vocabulary, _merges_by_score(vocabulary, scores))
+
+
+def _gemma4(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
+    """As SentencePiece's, with the file's merges, none of which go across the end of a run of newlines."""
+    tokenizer = _with_byte_fallback(file, vocabulary, _merges(file))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), behavior="isolated")
+    return tokenizer
+
+
+def _with_byte_fallback(file: GGUFFile, vocabulary: _Vocabulary, merges: list[tuple[str, str]]) -> Tokenizer:
     model = BPE(
         vocab=vocabulary.ids,
-        merges=_merges_by_score(vocabulary, scores),
+        merges=merges,
         unk_token=vocabulary.special(file, "unknown"),
         fuse_unk=True,
         byte_fallback=True,

@@ -71,6 +71,14 @@ def ministral3(writer: gguf.GGUFWriter) -> None:
     writer.add_attn_temperature_scale(0.4)
 
 
+def olmo3(writer: gguf.GGUFWriter) -> None:
+    writer.add_sliding_window(12)
+    writer.add_sliding_window_pattern([True, False, True])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(64)
+
+
 FOUR = {"num_hidden_layers": 4}  # of which the last is the odd one
 LINEAR3 = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 3.0}
 LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
@@ -84,6 +92,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any], Metadata]] = {
     "seed_oss": ("seed_oss", "seed_oss", {}, lambda _: None),
     "seed_oss no biases": ("seed_oss", "seed_oss", {"attention_bias": False}, lambda _: None),
     "olmo2": ("olmo2", "olmo2", {}, lambda _: None),
+    "olmo3": ("olmo3", "olmo2", {}, olmo3),
     "phi3": ("phi3", "phi3", {}, lambda writer: writer.add_sliding_window(30)),
     "phi3 no window": ("phi3", "phi3", {"sliding_window": None}, lambda writer: writer.add_sliding_window(0)),
     "glm4": ("glm4", "glm4", {}, lambda _: None),
@@ -147,8 +156,8 @@ def test_gemma3_of_27b_multiplies_scores_by_what_a_head_has_of_the_hidden_size(t
     ("architecture", "family", "metadata", "error", "named"),
     [
         ("granite", "granite", lambda _: None, ModelLoadError, "granite.embedding_scale"),
-        ("olmo2", "olmo2", lambda writer: writer.add_sliding_window(12), UnsupportedModelError,
-         "olmo2.attention.sliding_window 12 is"),
+        ("seed_oss", "seed_oss", lambda writer: writer.add_sliding_window(12), UnsupportedModelError,
+         "seed_oss.attention.sliding_window 12 is"),
         ("glm4", "glm4", lambda writer: writer.add_rope_dimension_sections([1, 2, 1]), UnsupportedModelError,
          "rope.dimension_sections"),
         ("glm4", "glm4", lambda writer: writer.add_nextn_predict_layers(1), UnsupportedModelError, "nextn"),

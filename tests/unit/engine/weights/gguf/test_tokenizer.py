@@ -187,6 +187,22 @@ def test_sentencepiece_without_a_space_in_front(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer(" the")["input_ids"], skip_special_tokens=True) == " the"
 
 
+def test_gemma4_merges_as_the_file_says(tmp_path: Path) -> None:
+    """Scores say nothing there; texts begin without a space, and what is not in the vocabulary becomes bytes."""
+    path = tmp_path / "g.gguf"
+    _, tokens, scores = sentencepiece_file(tmp_path / "s.gguf")
+    merges = [f"{token[:cut]} {token[cut:]}" for token in tokens[259:] for cut in range(1, len(token))]
+    writer = writer_of(path, "gemma4", tokens, [TokenType.CONTROL] * 2 + [TokenType.NORMAL] * (len(tokens) - 2))
+    writer.add_token_scores([-1000.0] * len(tokens))
+    writer.add_token_merges([merge for merge in merges if {*merge.split()} <= {*tokens}])
+    writer.add_add_space_prefix(value=False)
+    tokenizer = build(writer, path)
+    for text in filter(None, TEXTS):
+        ids = tokenizer(text)["input_ids"]
+        assert ids == [0, *sentencepiece_bpe(text, tokens, scores, prefix="")], text
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
 def test_no_vocabulary_no_tokenizer(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "t.gguf", "llama")
     finish(writer)

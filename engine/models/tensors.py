@@ -32,6 +32,14 @@ class PackedWeight(Protocol):
         """The weight whose row i is row order[i] [rows] int64 of this one."""
         ...
 
+    def cut_rows(self, rows: slice, /) -> PackedWeight:
+        """These rows, without a reference to the others."""
+        ...
+
+    def cut_inputs(self, inputs: slice, /) -> PackedWeight:
+        """The same of inputs; ValueError if the format can't be cut there."""
+        ...
+
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations, /) -> Linear:
         """The layer of this weight and bias [rows] or none, with results of `dtype`."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,6 +25,46 @@ def packed(
 
     Offsets have the type of scales, of 16 bits. A `group` of K or more is a whole row.
     """
+    words, lanes, group = _words(numbers, bits, group)
+    spans = words.shape[1] // lanes
+    missing = -(-spans * lanes * 32 // bits // group) - len(scales)
+    factors, scale_type = scales, scales.dtype
+    others = zeros if offsets is None else offsets
+    if others is not None:
+        scale_type = _narrowest(scales)
+        integer, word = _INTEGERS[scale_type]
+        upper = others.to(integer) if offsets is None else _bits(others, scale_type)
+        factors = torch.stack((_bits(scales, scale_type), upper), -1).view(word).squeeze(-1)
+    return GroupedInts(
+        words=words,
+        factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
+        scale_type=scale_type,
+        bits=bits,
+        lanes=lanes,
+        group=group,
+        inputs=numbers.shape[1],
+        offsets=offsets is not None,
+    )
+
+
+def inputs_of(weight: GroupedInts, inputs: slice) -> GroupedInts:
+    """The weight of these inputs alone. ValueError if they do not begin and end with groups."""
+    whole = weight.group >= weight.inputs
+    size = weight.inputs if whole else weight.group
+    if not whole and (inputs.start % size or (inputs.stop % size and inputs.stop < weight.inputs)):
+        raise ValueError(f"inputs {inputs.start} to {inputs.stop} cut through groups of {size}")
+    numbers = weight.words.new_empty(weight.outputs, weight.inputs, dtype=torch.uint8)
+    if not numbers.is_meta:
+        numbers = unpacked(weight)
+    words, lanes, group = _words(numbers[:, inputs], weight.bits, size)
+    own = weight.factors if whole else weight.factors[inputs.start // size : -(-inputs.stop // size)]
+    missing = -(-words.shape[1] * 32 // weight.bits // group) - len(own)
+    factors = functional.pad(own, (0, 0, 0, missing)).contiguous()
+    return replace(weight, words=words, factors=factors, lanes=lanes, group=group, inputs=inputs.stop - inputs.start)
+
+
+def _words(numbers: Tensor, bits: int, group: int) -> tuple[Tensor, int, int]:
+    """Words [N, S * lanes] of numbers [N, K], their lanes, and the size of groups: a whole row's if it is K or more."""
     outputs, inputs = numbers.shape
     whole = group >= inputs
     lanes = suited_lanes(inputs, bits, max(inputs, SMALLEST_GROUP) if whole else group)
@@ -34,25 +75,7 @@ def packed(
     words = torch.zeros(outputs, spans, lanes, dtype=torch.int32, device=numbers.device)
     for place, half in () if words.is_meta else itertools.product(range(places), range(2)):
         words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
-    group = spans * span if whole else group
-    missing = -(-spans * span // group) - len(scales)
-    factors, scale_type = scales, scales.dtype
-    others = zeros if offsets is None else offsets
-    if others is not None:
-        scale_type = _narrowest(scales)
-        integer, word = _INTEGERS[scale_type]
-        upper = others.to(integer) if offsets is None else _bits(others, scale_type)
-        factors = torch.stack((_bits(scales, scale_type), upper), -1).view(word).squeeze(-1)
-    return GroupedInts(
-        words=words.view(outputs, spans * lanes),
-        factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
-        scale_type=scale_type,
-        bits=bits,
-        lanes=lanes,
-        group=group,
-        inputs=inputs,
-        offsets=offsets is not None,
-    )
+    return words.view(outputs, spans * lanes), lanes, spans * span if whole else group
 
 
 def unpacked(weight: GroupedInts) -> Tensor:

@@ -89,6 +89,19 @@ class BlockWeight:
         values = self.blocks.values.view(torch.uint8).index_select(0, order).view(FP8)
         return BlockWeight(BlockQuantized(values, self._scales_of(1).index_select(0, order), 1, self.blocks.width))
 
+    def cut_rows(self, rows: slice) -> BlockWeight:
+        """Blocks become less high where the first row does not begin one."""
+        height, width = gcd(self.blocks.height, rows.start), self.blocks.width
+        scales = self._scales_of(height)[rows.start // height : -(-rows.stop // height)].clone()
+        return BlockWeight(BlockQuantized(self.blocks.values[rows].clone(), scales, height, width))
+
+    def cut_inputs(self, inputs: slice) -> BlockWeight:
+        values, scales, height, width = self.blocks
+        if inputs.start % width or (inputs.stop % width and inputs.stop < self.inputs):
+            raise ValueError(f"inputs {inputs.start} to {inputs.stop} cut through blocks of {width}")
+        own = scales[:, inputs.start // width : -(-inputs.stop // width)].clone()
+        return BlockWeight(BlockQuantized(values[:, inputs].clone(), own, height, width))
+
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> Fp8BlockLinear:
         return Fp8BlockLinear(self.blocks, bias, dtype, operations)
 

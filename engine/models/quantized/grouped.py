@@ -16,7 +16,7 @@ from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import PackedWeight, TensorSource, concatenated
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.reference.grouped import dequantized, packed
+from thothy_ai.kernels.reference.grouped import dequantized, inputs_of, packed
 
 BITS = (4, 8)
 WHOLE_ROW = -1  # the size of a group of all inputs
@@ -65,6 +65,16 @@ class GroupedWeight:
     def reordered(self, order: Tensor) -> GroupedWeight:
         ints = self.ints
         return replace(self, ints=replace(ints, words=ints.words[order], factors=ints.factors[:, order].contiguous()))
+
+    def cut_rows(self, rows: slice) -> GroupedWeight:
+        ints = self.ints
+        own = replace(ints, words=ints.words[rows].clone(), factors=ints.factors[:, rows].contiguous())
+        return replace(self, ints=own)
+
+    def cut_inputs(self, inputs: slice) -> GroupedWeight:
+        if self.order is not None:
+            raise ValueError("its groups are of inputs in the order of their activations (act-order)")
+        return GroupedWeight(inputs_of(self.ints, inputs))
 
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> GroupedLinear:
         return GroupedLinear(self.ints, self.order, bias, dtype, operations)

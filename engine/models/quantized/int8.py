@@ -40,6 +40,12 @@ class Int8Weight:
     def reordered(self, order: Tensor) -> Int8Weight:
         return Int8Weight(Quantized(self.weight.values[order], self.weight.scales[order]))
 
+    def cut_rows(self, rows: slice) -> Int8Weight:
+        return Int8Weight(Quantized(self.weight.values[rows].clone(), self.weight.scales[rows].clone()))
+
+    def cut_inputs(self, inputs: slice) -> Int8Weight:
+        return Int8Weight(Quantized(self.weight.values[:, inputs].clone(), self.weight.scales))
+
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> Int8Linear:
         return Int8Linear(self.weight, bias, dtype, operations)
 

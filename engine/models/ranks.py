@@ -1,0 +1,99 @@
+"""Ranks: devices that compute one model together, each with a share of every layer (tensor parallelism).
+
+Projections are divided by outputs before attention and inside an MLP, and by inputs behind them, so that a layer sums
+its results over the ranks twice (Shoeybi et al., "Megatron-LM", 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from torch import Tensor
+
+from thothy_ai.engine.api.errors import UnsupportedModelError
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """The ranks of a group, as one of them sees it; all of them call the same methods in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """This one's number, from 0 on."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def all_reduce(self, tensor: Tensor, /) -> Tensor:
+        """Overwrite a contiguous tensor with its sum over the ranks; returns it, the same bits on each."""
+        ...
+
+    def all_gather(self, tensor: Tensor, /) -> Tensor:
+        """[R, N] of each rank -> [R, size * N], the first rank's columns first."""
+        ...
+
+    def decided(self, value: T, /) -> T:
+        """The first rank's `value`, for what ranks might decide differently, since they measure it. The host waits."""
+        ...
+
+    def least(self, number: int, /) -> int:
+        """The smallest of all ranks' numbers. The host waits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRanks:
+    """Implements `Ranks` for the first of `size` that are not there: sizes are right, and nothing is computed."""
+
+    size: int
+    rank: int = 0
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        return tensor.repeat(1, self.size)
+
+    def decided(self, value: T) -> T:
+        return value
+
+    def least(self, number: int) -> int:
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One rank's share of what `size` ranks divide."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def whole(self) -> bool:
+        return self.size == 1
+
+    def part(self, units: int) -> slice:
+        """This rank's units; where there are fewer than ranks, neighbouring ranks have the same one.
+
+        UnsupportedModelError where neither number divides the other.
+        """
+        if units % self.size and self.size % units:
+            raise UnsupportedModelError(f"{units} does not divide by {self.size} ranks")
+        first = self.rank * units // self.size
+        return slice(first, first + max(1, units // self.size))
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """This rank's part of a tensor whose first axis is of units."""
+        return tensor if self.whole else tensor[self.part(len(tensor))].clone()
+
+
+WHOLE = Share()
+
+
+def share_of(ranks: Ranks | None) -> Share:
+    return WHOLE if ranks is None else Share(ranks.rank, ranks.size)

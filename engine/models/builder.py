@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.models.cut import cut_inputs, cut_rows
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
-from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts, read_mxfp4
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, cut_mxfp4, read_experts, read_mxfp4
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.attention import SelfAttention
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.embedding import Embedding, LinearHead, ScaledEmbedding, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import DenseBlock, ExpertRouter
 from thothy_ai.engine.models.layers.linear import (
     FP8_MULTIPLE,
@@ -26,6 +27,8 @@ from thothy_ai.engine.models.layers.linear import (
 )
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, ProjectionNorm, RMSNorm
+from thothy_ai.engine.models.layers.parallel import GatheredLinear, ReducedExperts, ReducedLinear, SharedEmbedding
+from thothy_ai.engine.models.ranks import Ranks, share_of
 from thothy_ai.engine.models.rope import Rope
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.engine.models.tensors import TensorSource, Weight, concatenated, num_rows, stacked
@@ -43,13 +46,20 @@ BuildLayer = Callable[["ModelBuilder", str, int], DecoderLayer]  # of the prefix
 class ModelBuilder:
     """Prefixes of names end with a dot. Weights that come packed stay so; others get `linear_format`.
 
-    `num_bytes` counts what was built so far.
+    `num_bytes` counts what was built so far. Of several `ranks`, one's share is built: `shape` is the whole model's, as
+    are all sizes that families give; what has no `share` is the same on each rank.
     """
 
     def __init__(
-        self, shape: ModelShape, source: TensorSource, operations: Operations, linear_format: LinearFormat
+        self,
+        shape: ModelShape,
+        source: TensorSource,
+        operations: Operations,
+        linear_format: LinearFormat,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.shape, self.source, self.operations = shape, source, operations
+        self.shape, self.source, self.operations, self.ranks = shape, source, operations, ranks
+        self.share = share_of(ranks)
         self.num_bytes = 0
         self._format = linear_format
 
@@ -63,7 +73,7 @@ class ModelBuilder:
     def decoder(self, layer: BuildLayer) -> Decoder:
         """The layers between plain token embeddings and a final RMS norm and head."""
         return Decoder(
-            embedding=TokenEmbedding(self.embedding),
+            embedding=self.token_embedding(),
             layers=self.layers(layer),
             norm=self.plain_norm("model.norm"),
             head=LinearHead(self.head()),
@@ -85,21 +95,48 @@ class ModelBuilder:
     ) -> SelfAttention:
         shape = self.shape
         return SelfAttention(
-            qkv, output, rotary, shape.num_heads, shape.head_dim, shape.norm_eps, qk_norm,
+            qkv, output, rotary, self.num_heads, shape.head_dim, shape.norm_eps, qk_norm,
             params.within(shape.max_context), projection_norm, sinks,
         )  # fmt: skip
 
+    @property
+    def num_heads(self) -> int:
+        """Query heads of each layer, this rank's."""
+        return self.shape.num_heads // self.share.size
+
     @cached_property
     def embedding(self) -> Tensor:
-        """The table of token embeddings [vocab, hidden]; a tied head shares it."""
-        return self.vector("model.embed_tokens.weight", self.shape.vocab_size, self.shape.hidden_size)
+        """The table of token embeddings [vocab, hidden], or this rank's rows; a tied head shares it."""
+        name, sizes = "model.embed_tokens.weight", (self.shape.vocab_size, self.shape.hidden_size)
+        if self.share.whole:
+            return self.vector(name, *sizes)
+        return self.held(self.source.tensor(name, *sizes)[self._tokens].clone())
+
+    def token_embedding(self, factor: float = 1.0) -> Embedding:
+        """Rows of that table times a factor."""
+        if self.ranks is not None:
+            return SharedEmbedding(self.embedding, self._tokens.start, factor, self.ranks)
+        return TokenEmbedding(self.embedding) if factor == 1.0 else ScaledEmbedding(self.embedding, factor)
 
     def head(self) -> Linear:
         """The projection to logits, tied to the embedding or on its own; plain unless the checkpoint has it packed."""
+        layer = self._counted(self._own_head())
+        return layer if self.ranks is None else GatheredLinear(layer, self.shape.vocab_size, self.ranks)
+
+    def _own_head(self) -> Linear:
+        """The head, or this rank's rows of it."""
         if self.shape.tied_embeddings:
-            return self._counted(linear(self.embedding, shared=True))
+            return linear(self.embedding, shared=True)
         weight = self.source.weight("lm_head.weight", self.shape.vocab_size, self.shape.hidden_size)
-        return self._counted(linear(weight) if isinstance(weight, Tensor) else self._layer(weight, None))
+        if not self.share.whole:
+            weight = cut_rows(weight, self._tokens)
+        return linear(weight) if isinstance(weight, Tensor) else self._layer(weight, None)
+
+    @property
+    def _tokens(self) -> slice:
+        """The tokens of this rank's part of the vocabulary; the last rank may have fewer."""
+        each = -(-self.shape.vocab_size // self.share.size)
+        return slice(self.share.rank * each, min(self.shape.vocab_size, (self.share.rank + 1) * each))
 
     # Positions
 
@@ -136,40 +173,46 @@ class ModelBuilder:
         size = self.shape.head_dim
         return QKNorm(self.vector(prefix + "q_norm.weight", size), self.vector(prefix + "k_norm.weight", size))
 
+    def by_head(self, name: str, heads: int) -> Tensor:
+        """A vector of all heads' numbers, this rank's [heads * head_dim]."""
+        stored = self.source.tensor(name, heads * self.shape.head_dim)
+        return self.held(self.share.of(stored.view(heads, -1)).flatten())
+
     # Projections
 
     def qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """The query, key and value projections in one layer."""
-        return self.linear(self._qkv_outputs(prefix), self.shape.hidden_size, bias=bias)
+        return self.column_parallel(self._qkv_outputs(prefix), self.shape.hidden_size, self.shape.head_dim, bias=bias)
 
     def interleaved_qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """As `qkv`, in a family with rotary pairs side by side: rows of queries and keys are put half-split."""
-        outputs = self._qkv_outputs(prefix)
+        outputs, shape = self._qkv_outputs(prefix), self.shape
         orders = {name: self.half_split_order(outputs[name]) for name in (prefix + "q_proj", prefix + "k_proj")}
-        return self.linear(outputs, self.shape.hidden_size, bias=bias, orders=orders)
+        return self.column_parallel(outputs, shape.hidden_size, shape.head_dim, bias=bias, orders=orders)
 
     def fused_qkv(self, prefix: str) -> Linear:
         """The same projections, in a checkpoint that has them in one tensor."""
-        rows = sum(self._qkv_outputs(prefix).values())
-        return self.linear({prefix + "qkv_proj": rows}, self.shape.hidden_size)
+        rows, shape = tuple(self._qkv_outputs(prefix).values()), self.shape
+        return self.column_parallel({prefix + "qkv_proj": sum(rows)}, shape.hidden_size, shape.head_dim, fused=rows)
 
     def attention_output(self, prefix: str, *, bias: bool = False) -> Linear:
         shape = self.shape
-        return self.linear({prefix + "o_proj": shape.hidden_size}, shape.num_heads * shape.head_dim, bias=bias)
+        return self.row_parallel({prefix + "o_proj": shape.hidden_size}, shape.num_heads * shape.head_dim, bias=bias)
 
     def gate_up(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         """The gate and up projections in one layer; `inner` is their size if it is not the model's."""
         inner = inner or self.shape.intermediate_size
         outputs = {prefix + "gate_proj": inner, prefix + "up_proj": inner}
-        return self.linear(outputs, self.shape.hidden_size, bias=bias)
+        return self.column_parallel(outputs, self.shape.hidden_size, bias=bias)
 
     def fused_gate_up(self, prefix: str) -> Linear:
         """The same projections, in a checkpoint that has them in one tensor."""
-        return self.linear({prefix + "gate_up_proj": 2 * self.shape.intermediate_size}, self.shape.hidden_size)
+        rows = (self.shape.intermediate_size,) * 2
+        return self.column_parallel({prefix + "gate_up_proj": sum(rows)}, self.shape.hidden_size, fused=rows)
 
     def down(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         inner = inner or self.shape.intermediate_size
-        return self.linear({prefix + "down_proj": self.shape.hidden_size}, inner, bias=bias)
+        return self.row_parallel({prefix + "down_proj": self.shape.hidden_size}, inner, bias=bias)
 
     def half_split_order(self, rows: int) -> Tensor:
         """The order of the rows of an interleaved projection, on the weights' device."""
@@ -185,12 +228,49 @@ class ModelBuilder:
     def linear(
         self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:
-        """One layer of the projections in `outputs` (name: rows), in that order.
+        """One layer of the projections in `outputs` (name: rows), in that order; the same on every rank.
 
         `orders`: the order [rows] that a projection's rows are put in, by its name; others keep theirs.
         """
+        return self._joined(*self._read(outputs, inputs, bias=bias, orders=orders))
+
+    def column_parallel(
+        self,
+        outputs: Mapping[str, int],
+        inputs: int,
+        unit: int = 1,
+        *,
+        fused: Sequence[int] = (),
+        bias: bool = False,
+        orders: Mapping[str, Tensor] | None = None,
+    ) -> Linear:
+        """As `linear`; each rank has a share of each projection's rows, in whole units (heads).
+
+        `fused`: the rows of each projection, where they are in one tensor.
+        """
+        weights, biases = self._read(outputs, inputs, bias=bias, orders=orders)
+        if not self.share.whole:
+            cuts = [[*self._rows(fused or (rows,), unit)] for rows in outputs.values()]
+            weights = [cut_rows(weight, rows) for weight, own in zip(weights, cuts, strict=True) for rows in own]
+            pairs = zip(biases, cuts, strict=True) if bias else ()
+            biases = [each[rows] for each, own in pairs for rows in own]
+        return self._joined(weights, biases)
+
+    def row_parallel(self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
+        """As `linear`; each rank has a share of the inputs, and results are summed over the ranks."""
+        weights, biases = self._read(outputs, inputs, bias=bias)
+        if self.ranks is None:
+            return self._joined(weights, biases)
+        part = self.share.part(inputs)
+        own = [cut_inputs(weight, part, name) for name, weight in zip(outputs, weights, strict=True)]
+        return ReducedLinear(self._joined(own, [] if self.share.rank else biases), self.ranks)
+
+    def _read(
+        self, outputs: Mapping[str, int], inputs: int, *, bias: bool, orders: Mapping[str, Tensor] | None = None
+    ) -> tuple[list[Weight], list[Tensor]]:
+        """The weights and biases of these projections, in the order that their rows are put in."""
         orders = orders or {}
-        parts = [
+        weights = [
             reordered(self.source.weight(f"{name}.weight", rows, inputs), orders.get(name))
             for name, rows in outputs.items()
         ]
@@ -199,6 +279,18 @@ class ModelBuilder:
             for name, rows in outputs.items()
             if bias
         ]
+        return weights, biases
+
+    def _rows(self, sizes: Sequence[int], unit: int) -> Iterator[slice]:
+        """This rank's rows of projections of these sizes, which are below each other."""
+        begin = 0
+        for size in sizes:
+            part = self.share.part(size // unit)
+            yield slice(begin + part.start * unit, begin + part.stop * unit)
+            begin += size
+
+    def _joined(self, parts: Sequence[Weight], biases: Sequence[Tensor]) -> Linear:
+        """One layer of projections of the same inputs, and of their biases if there are any."""
         weights = stacked(parts)
         shares: list[Tensor | None] = [None] * len(weights)
         if biases:
@@ -256,21 +348,22 @@ class ModelBuilder:
         quantize = self.expert_quantizer(sizes, hidden)
         if self.shape.quantization is not None and self.shape.quantization.mxfp4_experts:
             packed = read_mxfp4(self.source, names.stacked, sizes, hidden)
-            return self.made_experts(ExpertWeights(*packed), activation)
-        return self.made_experts(read_experts(self.source, names, sizes, hidden, quantize), activation)
+            return self.made_experts(ExpertWeights(*cut_mxfp4(packed, self.share)), activation)
+        return self.made_experts(read_experts(self.source, names, sizes, hidden, quantize, self.share), activation)
 
     def expert_quantizer(self, sizes: ExpertSizes, hidden: int | None = None) -> Quantize | None:
         """What turns experts that come plain into fp8; None where they stay as they are."""
-        hidden = hidden or self.shape.hidden_size
-        fits = not (hidden % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
+        hidden, inner = hidden or self.shape.hidden_size, sizes.inner // self.share.size
+        fits = not (hidden % FP8_MULTIPLE or inner % FP8_MULTIPLE)
         return self.operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
     def made_experts(self, weights: ExpertWeights, activation: ExpertActivation = SILU) -> Experts:
-        """Experts of weights that were read already; their bytes are counted."""
+        """Experts of weights that were read already, this rank's share of each; their bytes are counted."""
         for part in (weights.gate_up, weights.down, weights.gate_up_bias, weights.down_bias):
             for tensor in (part,) if isinstance(part, Tensor) else part or ():
                 self.held(tensor)
-        return self.operations.experts(weights, activation)
+        experts = self.operations.experts(weights, activation)
+        return experts if self.ranks is None else ReducedExperts(experts, self.ranks)
 
     # Recurrences
 

@@ -16,7 +16,7 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary, same_window
 from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_GATED_MLP, GGUF_QK_NORMS, GGUFNames
 from thothy_ai.engine.models.layers.blocks import ParallelLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, HeadLayerNorm, LayerNorm
 from thothy_ai.kernels.paged import AttentionParams
@@ -54,7 +54,7 @@ class Cohere:
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        embedding = TokenEmbedding(build.embedding)
+        embedding = build.token_embedding()
         layers = build.layers(self.layer)
         weight = build.float32("model.norm.weight", build.shape.hidden_size).mul_(self.logit_scale)
         norm = FinalLayerNorm(build.held(weight), build.shape.norm_eps)
@@ -67,7 +67,7 @@ class Cohere:
             for name, count in (("q_norm", shape.num_heads), ("k_norm", shape.num_kv_heads)):
                 stored = build.vector(f"{heads}{name}.weight", count, shape.head_dim)
                 order = build.half_split_order(stored.numel())  # in which the rows that it multiplies were put
-                weights.append(stored.flatten().index_select(0, order).view(stored.shape))
+                weights.append(build.share.of(stored.flatten().index_select(0, order).view(stored.shape)))
             norms = HeadLayerNorm(weights[0], weights[1], shape.norm_eps)
         return ParallelLayer(
             norm=LayerNorm(build.vector(prefix + "input_layernorm.weight", shape.hidden_size), shape.norm_eps),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration, token_ids
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import (
@@ -138,6 +138,35 @@ class ModelConfig(ModelShape):
         for index, source in enumerate(self.kv_sources):
             seen[source] = max(seen[source], seen[index])
         return LayerGroups.of(self.kept, seen, self.max_context)
+
+    def shared_by(self, ranks: int) -> ModelConfig:
+        """The sizes of what one of so many ranks computes with; UnsupportedModelError, with numbers, if they do not
+        divide.
+        """
+        if ranks == 1:
+            return self
+        where = f"{ranks} devices cannot share this model"
+        if self.recurrent:
+            raise UnsupportedModelError(f"{where}: layers with recurrent states are not divided")
+        pairs = {self.num_kv_heads, *(heads.number for heads in self.kv_heads)}
+        if self.num_heads % ranks or any(each % ranks and ranks % each for each in pairs):
+            kv_heads = " or ".join(map(str, sorted(pairs)))
+            raise UnsupportedModelError(f"{where}: it has {self.num_heads} heads and {kv_heads} KV heads")
+        experts = self.experts
+        inner = {*self.mlp_sizes, *((experts.inner, experts.shared) if experts is not None else ())}
+        if uneven := [size for size in sorted(inner) if size % ranks]:
+            raise UnsupportedModelError(f"{where}: an inner size of {uneven[0]} does not divide by {ranks}")
+        if experts is not None:
+            experts = replace(experts, inner=experts.inner // ranks, shared=experts.shared // ranks)
+        return replace(
+            self,
+            num_heads=self.num_heads // ranks,
+            num_kv_heads=max(1, self.num_kv_heads // ranks),
+            kv_heads=tuple(heads._replace(number=max(1, heads.number // ranks)) for heads in self.kv_heads),
+            intermediate_size=self.intermediate_size // ranks,
+            mlp_sizes=tuple(size // ranks for size in self.mlp_sizes),
+            experts=experts,
+        )
 
     def within(self, context: int | None) -> ModelConfig:
         """The same with a context of at most `context` tokens, and the rotary frequencies for that."""

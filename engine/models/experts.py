@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.models.cut import cut_gate_up, cut_inputs, cut_rows
+from thothy_ai.engine.models.ranks import WHOLE, Share
 from thothy_ai.engine.models.tensors import Dense, TensorSource
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4
 from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
@@ -67,23 +69,30 @@ class ExpertNames:
 
 
 def read_experts(
-    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
+    source: TensorSource,
+    names: ExpertNames,
+    sizes: ExpertSizes,
+    hidden: int,
+    quantize: Quantize | None,
+    share: Share = WHOLE,
 ) -> ExpertWeights:
     """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time.
 
-    Those of blocks are rounded again, with a scale for each output.
+    Those of blocks are rounded again, with a scale for each output. A rank has a `share` of the inner size of each.
     """
     gates, downs = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
     rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
     parts: tuple[Tensor | Iterable[Parts], Tensor | Iterable[Parts]]
     if not source.holds(gates):
-        parts = _one_by_one(source, names, sizes, hidden)
+        parts = _one_by_one(source, names, sizes, hidden, share)
     # Qwen3-VL is published with both transposed; at most one of them may be square.
     elif source.holds(gates, experts, hidden, rows) and source.holds(downs, experts, inner, hidden):
         pair = source.tensor(gates, experts, hidden, rows), source.tensor(downs, experts, inner, hidden)
         parts = pair[0].transpose(1, 2), pair[1].transpose(1, 2)
     else:
         parts = source.tensor(gates, experts, rows, hidden), source.tensor(downs, experts, hidden, inner)
+    if isinstance(parts[0], Tensor) and isinstance(parts[1], Tensor):
+        parts = cut_gate_up(parts[0], share), parts[1][:, :, share.part(inner)]
     gate_up, down = (stack_experts(part, experts, quantize) for part in parts)
     if type(gate_up) is not type(down):
         raise UnsupportedModelError(f"{names.experts}: a layer whose experts are fp8 in part is not implemented")
@@ -91,17 +100,21 @@ def read_experts(
 
 
 def _one_by_one(
-    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
+    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, share: Share
 ) -> tuple[Iterable[Parts], Iterable[Parts]]:
+    inner = share.part(sizes.inner)
+
     def gate_up(expert: int) -> Parts:
         parts = [names.projection(expert, name) for name in (names.gate, names.up) if name is not None]
         rows = [_by_output(source.dense(part, sizes.inner, hidden)) for part in parts]
         if len({isinstance(each, Tensor) for each in rows}) > 1:
             raise UnsupportedModelError(f"{parts[0]}: only a part of this expert is quantized")
-        return rows
+        return rows if share.whole else [cut_rows(each, inner) for each in rows]
 
     def down(expert: int) -> Parts:
-        return (_by_output(source.dense(names.projection(expert, names.down), hidden, sizes.inner)),)
+        name = names.projection(expert, names.down)
+        made = _by_output(source.dense(name, hidden, sizes.inner))
+        return (made if share.whole else cut_inputs(made, inner, name),)
 
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
 
@@ -128,6 +141,21 @@ def _mxfp4(source: TensorSource, name: str, count: int, rows: int, inputs: int) 
     shape = count, rows, inputs // MXFP4_BLOCK
     blocks = source.stored(f"{name}_blocks", *shape, MXFP4_BLOCK // 2, dtype=torch.uint8)
     return Mxfp4(blocks.flatten(2), source.stored(f"{name}_scales", *shape, dtype=torch.uint8))
+
+
+def cut_mxfp4(experts: tuple[Mxfp4, Mxfp4], share: Share) -> tuple[Mxfp4, Mxfp4]:
+    """A rank's share of the first matrices' rows, all of gate and then all of up, and of the second's inputs.
+
+    UnsupportedModelError if that cuts through blocks.
+    """
+    gate_up, down = experts
+    blocks = down.scales.shape[2]
+    if blocks % share.size:
+        raise UnsupportedModelError(f"experts in MXFP4 of {blocks} blocks do not divide by {share.size} ranks")
+    part = share.part(blocks)
+    bytes_ = slice(part.start * MXFP4_BLOCK // 2, part.stop * MXFP4_BLOCK // 2)
+    own = Mxfp4(down.blocks[:, :, bytes_].contiguous(), down.scales[:, :, part].contiguous())
+    return Mxfp4(*(cut_gate_up(each, share) for each in gate_up)), own
 
 
 def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quantize | None) -> ExpertMatrix:

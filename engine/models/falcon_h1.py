@@ -20,7 +20,7 @@ from thothy_ai.engine.models.family import Windows, require_activation, require_
 from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUFNames
 from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
-from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
 from thothy_ai.engine.models.layers.recurrence import StateSpace
@@ -154,7 +154,7 @@ class FalconH1:
         layers = build.layers(self.layer)
         norm = self._scaled(build, "model.final_layernorm", self.factors["lm_head"])
         return Decoder(
-            embedding=ScaledEmbedding(build.embedding, self.factors["embedding"]),
+            embedding=build.token_embedding(self.factors["embedding"]),
             layers=layers,
             norm=FinalNorm(norm, build.shape.norm_eps),
             head=LinearHead(build.head()),

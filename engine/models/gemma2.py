@@ -21,7 +21,7 @@ from thothy_ai.engine.models.family import Windows, layer_windows, require_activ
 from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_GATED_MLP, GGUF_SANDWICH_NORMS, GGUFNames
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding, SoftCappedHead
+from thothy_ai.engine.models.layers.embedding import LinearHead, SoftCappedHead
 from thothy_ai.engine.models.layers.mlp import GeGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
 from thothy_ai.kernels.paged import AttentionParams
@@ -86,7 +86,7 @@ class Gemma2:
         norm = FinalNorm(one_plus(build, "model.norm", build.shape.hidden_size), build.shape.norm_eps)
         head = build.head()
         return Decoder(
-            embedding=ScaledEmbedding(build.embedding, factor),
+            embedding=build.token_embedding(factor),
             layers=layers,
             norm=norm,
             head=LinearHead(head) if self.logit_cap is None else SoftCappedHead(head, self.logit_cap),

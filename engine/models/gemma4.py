@@ -29,7 +29,7 @@ from thothy_ai.engine.models.gguf_names import (
     GGUFNames,
 )
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
-from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding, SoftCappedHead
+from thothy_ai.engine.models.layers.embedding import LinearHead, SoftCappedHead
 from thothy_ai.engine.models.layers.experts import ExpertRouter
 from thothy_ai.engine.models.layers.layer_inputs import InputGate, LayerInputs
 from thothy_ai.engine.models.layers.mlp import GeGLU
@@ -239,7 +239,7 @@ class Gemma4:
             )
         layers, head = build.layers(self.layer), build.head()
         return Decoder(
-            embedding=ScaledEmbedding(build.embedding, rounded(hidden**0.5)),
+            embedding=build.token_embedding(rounded(hidden**0.5)),
             layers=layers,
             norm=build.plain_norm("model.norm"),
             head=LinearHead(head) if self.logit_cap is None else SoftCappedHead(head, self.logit_cap),
@@ -283,10 +283,10 @@ class Gemma4:
             if window is not None or not self.keys_only:
                 outputs[prefix + "v_proj"] = pairs
         return SelfAttention(
-            qkv=build.linear(outputs, shape.hidden_size, bias=bias),
-            output=build.linear({prefix + "o_proj": shape.hidden_size}, queries, bias=bias),
+            qkv=build.column_parallel(outputs, shape.hidden_size, heads.size, bias=bias),
+            output=build.row_parallel({prefix + "o_proj": shape.hidden_size}, queries, bias=bias),
             rotary=build.rotary if window is None else build.local_rotary,
-            num_heads=shape.num_heads,
+            num_heads=build.num_heads,
             head_dim=heads.size,
             norm_eps=shape.norm_eps,
             qk_norm=QKNorm(query, key, value=torch.ones_like(query)),

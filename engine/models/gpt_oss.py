@@ -14,8 +14,9 @@ from torch import Tensor
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.cut import cut_gate_up
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.experts import ExpertSizes, read_mxfp4, stack_experts
+from thothy_ai.engine.models.experts import ExpertSizes, cut_mxfp4, read_mxfp4, stack_experts
 from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.gguf_names import (
     GGUF_ATTENTION,
@@ -76,10 +77,10 @@ class GptOss:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         params = AttentionParams(window=self.windows[index])
-        sinks = build.held(build.source.tensor(prefix + "self_attn.sinks", build.shape.num_heads).float())
+        sinks = build.share.of(build.source.tensor(prefix + "self_attn.sinks", build.shape.num_heads)).float()
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=build.attention(qkv, output, build.rotary, params, sinks=sinks),
+            attention=build.attention(qkv, output, build.rotary, params, sinks=build.held(sinks)),
             feed_forward=SparseBlock(
                 norm=build.plain_norm(prefix + "post_attention_layernorm"),
                 router=build.router(prefix + "mlp.router", self.experts.count, Routing(self.experts.top_k), bias=True),
@@ -89,23 +90,26 @@ class GptOss:
 
     def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
         count, inner, hidden = self.experts.count, self.experts.inner, build.shape.hidden_size
-        quantization = build.shape.quantization
+        quantization, share = build.shape.quantization, build.share
         gate_up: ExpertMatrix
         down: ExpertMatrix
         if quantization is not None and quantization.mxfp4_experts:
-            packed, down = read_mxfp4(build.source, prefix, self.experts, hidden)
-            gate_up = Mxfp4(_gate_first(packed.blocks), _gate_first(packed.scales))
+            packed, stored_down = read_mxfp4(build.source, prefix, self.experts, hidden)
+            ordered = Mxfp4(_gate_first(packed.blocks), _gate_first(packed.scales))
+            gate_up, down = cut_mxfp4((ordered, stored_down), share)
         else:  # transposed in the checkpoint, and quantized here if other layers are
             quantize = build.expert_quantizer(self.experts)
             plain = build.source.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
             plain_down = build.source.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
-            gate_up = stack_experts(_gate_first(plain), count, quantize)
-            down = stack_experts(plain_down, count, quantize)
+            gate_up = stack_experts(cut_gate_up(_gate_first(plain), share), count, quantize)
+            down = stack_experts(plain_down[:, :, share.part(inner)], count, quantize)
+        down_bias = build.source.tensor(prefix + "down_proj_bias", count, hidden)
+        gate_up_bias = build.source.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)
         return ExpertWeights(
             gate_up=gate_up,
             down=down,
-            gate_up_bias=_gate_first(build.source.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
-            down_bias=build.source.tensor(prefix + "down_proj_bias", count, hidden),
+            gate_up_bias=cut_gate_up(_gate_first(gate_up_bias), share),
+            down_bias=None if share.rank else down_bias,  # added once
         )
 
 

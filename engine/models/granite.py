@@ -17,7 +17,7 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary, same_window
 from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import FinalNorm
 from thothy_ai.kernels.paged import AttentionParams
@@ -70,7 +70,7 @@ class Granite:
     def build(self, build: ModelBuilder) -> Decoder:
         weight = build.float32("model.norm.weight", build.shape.hidden_size).div_(self.logits_scaling)
         return Decoder(
-            embedding=ScaledEmbedding(build.embedding, self.embedding_multiplier / self.residual_multiplier),
+            embedding=build.token_embedding(self.embedding_multiplier / self.residual_multiplier),
             layers=build.layers(self.layer),
             norm=FinalNorm(build.held(weight), self._eps(build)),
             head=LinearHead(build.head()),

@@ -17,7 +17,7 @@ from thothy_ai.engine.models.gguf_delta_net import taps
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.recurrence import ShortConvolution
 from thothy_ai.engine.models.shape import States
@@ -88,7 +88,7 @@ class Lfm2:
 
     def build(self, build: ModelBuilder) -> Decoder:
         return Decoder(
-            embedding=TokenEmbedding(build.embedding),
+            embedding=build.token_embedding(),
             layers=build.layers(self.layer),
             norm=build.plain_norm("model.embedding_norm"),
             head=LinearHead(build.head()),

@@ -23,7 +23,7 @@ from thothy_ai.engine.models.gguf_names import GGUF_ROUTER, GGUF_SIGMOID, GGUFNa
 from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
 from thothy_ai.engine.models.glm4_moe import grouped_routing
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention, TokenMixer
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.experts import DenseBlock, LatentExperts, SparseBlock
 from thothy_ai.engine.models.layers.mlp import SquaredReLUMLP
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
@@ -203,7 +203,7 @@ class NemotronH:
 
     def build(self, build: ModelBuilder) -> Decoder:
         return Decoder(
-            embedding=TokenEmbedding(build.embedding),
+            embedding=build.token_embedding(),
             layers=build.layers(self.layer),
             norm=build.plain_norm("model.norm"),
             head=LinearHead(build.head()),

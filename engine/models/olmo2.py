@@ -48,9 +48,10 @@ class Olmo2:
                 build.attention_output(heads, bias=self.attention_bias),
                 build.rotary,
                 projection_norm=WholeRMSNorm(
-                    build.vector(heads + "q_norm.weight", shape.num_heads * shape.head_dim),
-                    build.vector(heads + "k_norm.weight", shape.num_kv_heads * shape.head_dim),
+                    build.by_head(heads + "q_norm.weight", shape.num_heads),
+                    build.by_head(heads + "k_norm.weight", shape.num_kv_heads),
                     shape.norm_eps,
+                    build.ranks,
                 ),
             ),
             after_attention=build.rms_norm(prefix + "post_attention_layernorm"),

@@ -40,7 +40,7 @@ from thothy_ai.engine.models.gguf_names import (
     Joined,
 )
 from thothy_ai.engine.models.layers.attention import GatedSelfAttention
-from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
+from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.experts import DenseBlock, GatedExpert, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.linear import Linear
 from thothy_ai.engine.models.layers.mlp import SwiGLU
@@ -150,7 +150,7 @@ class Qwen3Next:
         layers = build.layers(self.layer)
         norm = FinalNorm(one_plus(build, "model.norm", build.shape.hidden_size), build.shape.norm_eps)
         return Decoder(
-            embedding=TokenEmbedding(build.embedding),
+            embedding=build.token_embedding(),
             layers=layers,
             norm=norm,
             head=LinearHead(build.head()),

@@ -20,6 +20,7 @@ from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import ThroughTransformers
 from thothy_ai.engine.models.layers.linear import LinearFormat
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.engine.weights.formats import plain
 from thothy_ai.kernels.operations import Operations, operations_for
@@ -61,13 +62,17 @@ def assemble(
     weight_format: Callable[[Operations], LinearFormat] = plain,
     *,
     flex: bool = False,
+    ranks: Ranks | None = None,
 ) -> Model:
     """The model of `config` with the source's weights, in `weight_format` unless they come packed. With `flex`, or if
     nothing else computes it, its attention is torch's FlexAttention.
+
+    Of several `ranks`, one's share of it, with the configuration of that. UnsupportedModelError if it can't be divided.
     """
+    own = config if ranks is None else config.shared_by(ranks.size)
     if config.quantization is not None:
         source = config.quantization.over(source)
     operations = operations_for(source.device, flex=flex or config.needs_flex)
-    builder = ModelBuilder(config, source, operations, weight_format(operations))
+    builder = ModelBuilder(config, source, operations, weight_format(operations), ranks)
     decoder = config.architecture.build(builder)
-    return Model(config, decoder, builder.num_bytes, operations)
+    return Model(own, decoder, builder.num_bytes, operations)

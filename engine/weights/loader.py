@@ -20,6 +20,7 @@ from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.gguf.split import model_name
@@ -53,6 +54,8 @@ class Phases:
 class LoadedModel:
     """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's.
 
+    Of several `ranks`, one's share of the model that `config` describes.
+
     Further `phases` of the start are added until the engine is ready.
     """
 
@@ -61,6 +64,7 @@ class LoadedModel:
     tokenizer: CoreTokenizer | None
     name: str
     phases: Phases = field(default_factory=Phases)
+    ranks: Ranks | None = None
 
 
 def load_model(
@@ -76,6 +80,7 @@ def load_model(
     check: Callable[[ModelConfig], None] = lambda _: None,
     text: ModelText | None = None,
     on_read: OnRead = lambda _done, _of: None,
+    ranks: Ranks | None = None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
@@ -83,8 +88,8 @@ def load_model(
     GGUF files; None: the user's cache folder. `max_context` limits the context that is used. `text` reads the model's
     configuration and tokenizer; this process does by default. `check` is called before any weight is read, and may
     raise. `on_read` is called with the bytes of weights that were read so far, and how many there are.
-    With `flex`, attention is computed by torch's FlexAttention. With `finite`, a weight that is NaN or infinite is
-    refused. So is a model for which neither its configurations nor
+    With `flex`, attention is computed by torch's FlexAttention. Of several `ranks`, this one's share is kept. With
+    `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
     its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
@@ -110,13 +115,13 @@ def load_model(
             if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
                 source.check_values()
             try:
-                model = assemble(config, source, form, flex=flex)
+                model = assemble(config, source, form, flex=flex, ranks=ranks)
             except ValueError as error:  # the tensors of a packed weight contradict each other
                 raise ModelLoadError(f"{path}: {error}") from error
     name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
-    return LoadedModel(ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
+    return LoadedModel(ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases, ranks)
 
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:

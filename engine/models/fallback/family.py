@@ -104,6 +104,8 @@ class ThroughTransformers:
     def build(self, build: ModelBuilder) -> TransformersDecoder:
         """The decoder, its weights read by transformers. UnsupportedModelError if it would mix sequences."""
         source, kind = build.source, self.config.model_type
+        if build.ranks is not None:
+            raise UnsupportedModelError(f"{kind} runs through transformers, on one device only")
         if build.converts:
             raise UnsupportedModelError(f"{kind} runs through transformers, in its own type only")
         if source.folder is None:

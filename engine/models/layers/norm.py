@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.linear import Activations
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.kernels.operations import Operations
 
 
@@ -87,17 +89,28 @@ class ProjectionNorm(Protocol):
 class WholeRMSNorm:
     """An RMS norm over all query heads of a token, and one over all its key heads (OLMo 2).
 
-    Weights: [heads * head_dim] and [kv_heads * head_dim].
+    Weights: [heads * head_dim] and [kv_heads * head_dim]. Of several ranks, each has a share of the heads.
     """
 
     query: Tensor
     key: Tensor
     eps: float
+    ranks: Ranks | None = None
 
     def __call__(self, qkv: Tensor, operations: Operations) -> None:
         heads, pairs = (len(weight) // qkv.shape[-1] for weight in (self.query, self.key))
+        if self.ranks is not None:
+            self._over_ranks((qkv[:, :heads], qkv[:, heads : heads + pairs]), self.ranks)
+            return
         operations.rms_norm_heads(qkv[:, :heads], self.query, self.eps)
         operations.rms_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)
+
+    def _over_ranks(self, parts: tuple[Tensor, Tensor], ranks: Ranks) -> None:
+        """The same with squares added up over the ranks. Ranks that have the same key head count it equally often."""
+        squares = torch.stack([part.float().square().mean((1, 2)) for part in parts])
+        factors = ranks.all_reduce(squares).div_(ranks.size).add_(self.eps).rsqrt_()
+        for part, factor, weight in zip(parts, factors, (self.query, self.key), strict=True):
+            part.copy_((part.float() * factor[:, None, None]).to(part.dtype) * weight.view(part.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True)

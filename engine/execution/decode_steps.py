@@ -15,7 +15,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api.step import ANY, Step, StepMasks
 from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
-from thothy_ai.engine.execution.graphs import DecodeGraphs
+from thothy_ai.engine.execution.graphs import Decided, DecodeGraphs, alone
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -29,11 +29,18 @@ class DecodeSteps:
     """Owns the graphs and the buffers between them, which `capture` makes. The arguments are the runner's."""
 
     def __init__(
-        self, model: Model, cache: KVCache, attention: Attention, rows: Rows, masks: MaskTable, sampler: Sampler
+        self,
+        model: Model,
+        cache: KVCache,
+        attention: Attention,
+        rows: Rows,
+        masks: MaskTable,
+        sampler: Sampler,
+        decided: Decided = alone,
     ) -> None:
         self._model, self._cache, self._attention = model, cache, attention
         self._rows, self._masks, self._sampler = rows, masks, sampler
-        self.graphs = DecodeGraphs()
+        self.graphs = DecodeGraphs(decided)
         self.draws = DrawGraphs(self._draw)
         self._scores: Scores  # of a step, once there are graphs
 

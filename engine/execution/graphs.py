@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -27,6 +27,17 @@ _REPLAYS = 5  # that are timed
 
 Forward = Callable[[int], object]
 Result = TypeVar("Result")
+
+
+class Decided(Protocol):
+    """`Ranks.decided`: all ranks go on with what the first of them measured."""
+
+    def __call__(self, value: Result, /) -> Result: ...
+
+
+def alone(value: Result) -> Result:
+    """What a single rank decides."""
+    return value
 
 
 def graph_sizes(max_rows: int) -> list[int]:
@@ -49,7 +60,8 @@ def worthwhile(times: Mapping[int, float]) -> list[int]:
 class DecodeGraphs:
     """Captured forwards; none until `capture`."""
 
-    def __init__(self) -> None:
+    def __init__(self, decided: Decided = alone) -> None:
+        self._decided = decided
         self._sizes: list[int] = []
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self.replays = 0  # so far
@@ -70,7 +82,7 @@ class DecodeGraphs:
                 pad(size)
                 abridged(size)
                 captured[size], _ = capture_graph(partial(abridged, size), pool)
-            kept = worthwhile(_times(captured, pad))
+            kept = self._decided(worthwhile(_times(captured, pad)))
             log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(captured).difference(kept)))
             captured = {size: captured[size] for size in kept}
             if abridged is not forward:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.execution.graphs import Decided, alone
 from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache, Recurrence
 from thothy_ai.kernels.step import StepTokens
@@ -89,7 +90,8 @@ class _Captured(NamedTuple):
 class MixedGraphs:
     """The captured body of a model; none until `capture`."""
 
-    def __init__(self) -> None:
+    def __init__(self, decided: Decided = alone) -> None:
+        self._decided = decided
         self._sizes = Sizes((), 0)
         self._captured: dict[int, _Captured] = {}
         self.replays = 0  # of steps, so far
@@ -110,8 +112,10 @@ class MixedGraphs:
         with torch.cuda.stream(stream):
             host_seconds = _host_seconds(body, StepTokens.of(tokens[:, : sizes[0]]))
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
-                if captured and size / min(captured) * device_seconds[min(captured)] > host_seconds:
-                    continue  # fewer tokens take longer each
+                # Fewer tokens take longer each.
+                slow = bool(captured) and size / min(captured) * device_seconds[min(captured)] > host_seconds
+                if self._decided(slow):
+                    continue
                 largest = captured[budget].outs if captured else {}
                 some = StepTokens.of(tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
@@ -119,7 +123,7 @@ class MixedGraphs:
                 captured[size] = _Recorder(pool, layers, largest, ends=ends).record(body, some)
                 device_seconds[size] = _device_seconds(captured[size])
         torch.cuda.current_stream().wait_stream(stream)
-        self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
+        self._sizes = self._decided(Sizes.worthwhile(device_seconds, host_seconds))
         self._captured = {size: captured[size] for size in {*self._sizes.padded, budget}}
         most = max(self._sizes.padded, default=0)
         log.info("prefill graphs: of steps of up to %d tokens, which are padded, and of nearly %d", most, budget)

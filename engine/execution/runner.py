@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
-from thothy_ai.engine.execution.graphs import graph_sizes
+from thothy_ai.engine.execution.graphs import Decided, alone, graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
@@ -28,6 +29,7 @@ from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.kernels.paged import Attention
 
 _USUAL = tuple(  # the sampling of job kinds
@@ -42,11 +44,32 @@ _UNUSUAL = tuple(  # what requests may have besides: one of each kind of draw
 _FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
 
 
+class StepRunner(Protocol):
+    """Runs steps, on one device or on several."""
+
+    def forward(self, step: Step, /) -> StepHandle:
+        """Launch the step's forward pass, up to its logits."""
+        ...
+
+    def sample(self, handle: StepHandle, masks: StepMasks | None, /) -> None:
+        """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
+        ...
+
+
 class Runner:
-    """Owns the rows, the KV cache, the graphs, the masks and the sampler's state on one device."""
+    """Owns the rows, the KV cache, the graphs, the masks and the sampler's state on one device.
+
+    Of several `ranks`, the first decides what others might decide differently.
+    """
 
     def __init__(
-        self, model: Model, cache: KVCache, attention: Attention, config: EngineConfig, device: torch.device
+        self,
+        model: Model,
+        cache: KVCache,
+        attention: Attention,
+        config: EngineConfig,
+        device: torch.device,
+        ranks: Ranks | None = None,
     ) -> None:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
         use_device(device)
@@ -57,9 +80,10 @@ class Runner:
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
         self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
-        self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler)
+        decided: Decided = alone if ranks is None else ranks.decided
+        self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler, decided)
         self._last: StepHandle | None = None
-        self._mixed = MixedGraphs()
+        self._mixed = MixedGraphs(decided)
         mixed = config.graphs and model.captures_between_attention and config.token_budget <= MAX_TOKENS
         self._mixed_budget = config.token_budget if mixed else None
 

@@ -5,10 +5,8 @@ Run as `python -m thothy_ai.engine.entailment.process FD`, FD being its end of t
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, as_engine_error
 from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.child import end_with_parent
 from thothy_ai.engine.wire.verifier_messages import (
     FROM_VERIFIER,
     TO_VERIFIER,
@@ -35,15 +34,13 @@ if TYPE_CHECKING:
     from thothy_ai.engine.entailment.model import EntailmentModel
 
 _MAX_TOGETHER = 256  # pairs: a request that comes meanwhile waits for no more
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
     """Load the model that the parent asks for, and judge pairs until it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     channel: Channel[FromVerifier, ToVerifier] = Channel(
         socket.socket(fileno=int(sys.argv[1])), FROM_VERIFIER, TO_VERIFIER
     )

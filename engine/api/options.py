@@ -69,6 +69,16 @@ class EngineOptions:
         Option("Model to load: a Hugging Face folder or a GGUF file.", _BOTH, metavar="PATH", setting="model"),
     ] = None
     device: Annotated[str, Option("Device to run on: auto, cpu, cuda or cuda:1.", _BOTH, metavar="DEVICE")] = "auto"
+    tensor_parallel: Annotated[
+        int,
+        Option(
+            "Number of GPUs that share each layer of the model, from --device on; on a CPU, of processes.",
+            _ENGINE,
+            metavar="N",
+            minimum=1,
+            maximum=16,
+        ),
+    ] = 1
     dtype: Annotated[
         str,
         Option("Data type: auto (bfloat16 on a GPU, float32 on a CPU) or a torch type.", _BOTH, metavar="DTYPE"),

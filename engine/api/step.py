@@ -262,6 +262,20 @@ class StepMasks(NamedTuple):
         """For these of the sampling members; with all that is new, since later steps count on it."""
         return self._replace(places=self.places[members])
 
+    def to_bytes(self) -> bytes:
+        """The columns' lengths and the columns, in this machine's byte order."""
+        lengths = np.array([len(self.places), *self.new.shape], np.int64)
+        return b"".join(column.tobytes() for column in (lengths, self.places, self.targets, self.new))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> StepMasks:
+        """Masks from `to_bytes`; their columns are views of the data. ValueError if the data is too short."""
+        lengths = np.frombuffer(data, np.int64, 3)
+        members, masks, words = lengths.tolist()
+        columns = np.frombuffer(data, np.int32, members + masks * (1 + words), lengths.nbytes)
+        places, targets, new = np.split(columns, (members, members + masks))
+        return cls(places, new.reshape(masks, words), targets)
+
 
 ANY = 0
 _MAX_MASKS = 8_192

@@ -45,7 +45,7 @@ from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
 from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprobs, take_samples
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.runner import StepRunner
 from thothy_ai.engine.grammar.batch import catch_up
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
@@ -75,12 +75,13 @@ class _Read(NamedTuple):
 class EngineCore:
     """Implements `Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks.
 
-    Without `grammars`, requests with a schema are refused.
+    Without `grammars`, requests with a schema are refused. Steps that are not `repeatable` are not tried
+    again when they run out of memory.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        runner: StepRunner,
         config: EngineConfig,
         info: EngineInfo,
         cost: StepCost,
@@ -90,9 +91,11 @@ class EngineCore:
         eos: frozenset[int],
         on_events: OnEvents,
         grammars: GrammarCompiler | None = None,
+        repeatable: bool = True,
     ) -> None:
-        self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
-        self._launcher = StepLauncher(runner, config.token_budget, repeatable=not config.recurrent)
+        self._config, self._info, self._cost, self._memory = config, info, cost, memory
+        repeatable = repeatable and not config.recurrent
+        self._launcher = StepLauncher(runner, config.token_budget, repeatable=repeatable)
         self._masks = MaskMemory(vocab_size)
         self._on_events = on_events
         self._scheduler = Scheduler(config)
@@ -105,6 +108,7 @@ class EngineCore:
         self._stopping = threading.Event()
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
+        self._ended = threading.Event()
         self.failure: StepFailedError | None = None
 
     def start(self, file: AdmissionFile | None = None) -> None:
@@ -113,9 +117,17 @@ class EngineCore:
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread ends, by `stop` or by a failure (see `failure`); returns whether it has ended."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        """Wait until the core ends, by `stop` or by a failure (see `failure`); returns whether it has ended."""
+        return self._ended.wait(timeout)
+
+    def give_up(self, error: Exception) -> None:
+        """End the core with this error, from another thread: its own waits for a device that will not answer."""
+        if not self._ended.is_set():
+            self._fail(error)
+            log.error("the core ends: %s", self.failure)
+            self._requests.abandon(self.failure)
+            self._on_events(self._requests.take_events())
+            self._ended.set()
 
     def submit(self, request: CoreRequest, grammar: Grammar | None = None) -> None:
         """Queue a request. `grammar` is used instead of its schema's, and has its limit already."""
@@ -160,11 +172,7 @@ class EngineCore:
                 last = self._turn(last)
             self._report()
         except BaseException as error:  # a panic in Rust is no Exception
-            beginning = self._requests.beginning
-            unread = [beginning] if beginning else [each for step in self._unread for each in step.members]
-            members = tuple(dict.fromkeys(sequence.request.id for sequence in unread))
-            self.failure = StepFailedError(members, str(error))
-            self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
+            self._fail(error)
             log.exception("the core ends: %s", self.failure)
         finally:
             try:
@@ -172,6 +180,14 @@ class EngineCore:
             finally:
                 self._requests.abandon(self.failure)
                 self._publish()
+                self._ended.set()
+
+    def _fail(self, error: BaseException) -> None:
+        beginning = self._requests.beginning
+        unread = [beginning] if beginning else [each for step in self._unread for each in step.members]
+        members = tuple(dict.fromkeys(sequence.request.id for sequence in unread))
+        self.failure = StepFailedError(members, str(error))
+        self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""

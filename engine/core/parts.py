@@ -17,7 +17,7 @@ from thothy_ai.engine.api import TokenLogprob
 from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.api.step import Int32, Step, StepMasks, StepResult
 from thothy_ai.engine.execution.memory import is_out_of_memory
-from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.runner import StepRunner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
@@ -83,7 +83,7 @@ class StepLauncher:
     A step that is not `repeatable` is not tried again: its layers may have overwritten the states that it began with.
     """
 
-    def __init__(self, runner: Runner, most: int, *, repeatable: bool = True) -> None:
+    def __init__(self, runner: StepRunner, most: int, *, repeatable: bool = True) -> None:
         self._runner, self._most, self._repeatable = runner, most, repeatable
         self._calm = 0  # steps since the last that ran out of memory
         self.token_limit = most

@@ -62,9 +62,9 @@ class _Check:
             with self._part("tokenizer"):
                 self._found(text=text_report(folder, self._path, config))
             if config is not None:
-                report, plan = memory_report(config, self._options, self._target)
-                self._found(memory=report)
                 with self._part("memory"):
+                    report, plan = memory_report(config, self._options, self._target)
+                    self._found(memory=report)
                     plan.require(self._path.name)
 
     def _configuration(self, folder: Path) -> ModelConfig | None:

@@ -16,11 +16,15 @@ from thothy_ai.engine.weights.formats import weight_format
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The device of a model, and the type of its activations. `memory`: bytes of a GPU that is not here."""
+    """The device of a model, and the type of its activations.
+
+    `memory`: bytes of a GPU that is not here. `ranks`: how many such devices share the model.
+    """
 
     device: torch.device
     dtype: torch.dtype
     memory: int | None
+    ranks: int = 1
 
     @classmethod
     def of(cls, options: EngineOptions, memory: int | None) -> Target:
@@ -30,10 +34,11 @@ class Target:
         weight_format(options.weights, asked)
         dtype = resolve_dtype(options.dtype, device)
         resolve_kv_dtype(options.kv_dtype, dtype, asked)
-        return cls(device, dtype, memory)
+        return cls(device, dtype, memory, options.tensor_parallel)
 
     def __str__(self) -> str:
-        return str(self.device) if self.memory is None else f"a GPU with {self.memory / GB:.1f} GB"
+        one = str(self.device) if self.memory is None else f"a GPU with {self.memory / GB:.1f} GB"
+        return one if self.ranks == 1 else f"each of {self.ranks} devices like {one}"
 
 
 def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -> tuple[MemoryReport, MemoryPlan]:

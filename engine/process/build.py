@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import torch
 
@@ -17,13 +19,15 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype, resolve_state_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.runner import Runner, StepRunner
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.process.sizing import (
     check_room,
     engine_sizes,
@@ -40,33 +44,66 @@ from thothy_ai.kernels.paged import Attention, AttentionShape
 log = logging.getLogger(__name__)
 
 
-def build_core(
-    loaded: LoadedModel, options: EngineOptions, on_events: OnEvents, grammars: GrammarCompiler | None = None
-) -> EngineCore:
-    """A core, not started, around a model that is on its device; OutOfMemoryError with the figures."""
-    model, device = loaded.model, loaded.model.device
+class BuiltRunner(NamedTuple):
+    """A runner and its sizes, and the bytes that are planned for its device; `kv_bytes` are those of a block of each
+    group of layers, `state_bytes` those of all states.
+    """
+
+    runner: Runner
+    config: EngineConfig
+    planned: int
+    kv_bytes: int
+    state_bytes: int
+
+
+def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
+    """A runner, warmed up on a GPU, around a model that is on its device; OutOfMemoryError with the figures.
+
+    Of several ranks, all build theirs at the same time.
+    """
+    model, device, ranks = loaded.model, loaded.model.device, loaded.ranks
     kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
-    sizes = engine_sizes(loaded.config, options, device)
+    sizes = engine_sizes(model.config, options, device)
     attention = model.operations.attention(_attention_shape(model, sizes, kv_dtype))
     sizes = replace(sizes, group_rows=attention.group_rows)
-    groups = layer_groups(loaded.config, options)
+    groups = layer_groups(model.config, options)
     kv_bytes = KVCache.bytes_per_block(groups, sizes.block_size, kv_dtype)
-    workspace = workspace_bytes(loaded.config, sizes, model.dtype, device)
-    states = state_bytes(loaded.config, sizes, options, model.dtype)
-    config = replace(sizes, num_blocks=num_blocks(kv_bytes, workspace, states, sizes, options, device))
+    workspace = workspace_bytes(model.config, sizes, model.dtype, device)
+    states = state_bytes(model.config, sizes, options, model.dtype)
+    blocks = num_blocks(kv_bytes, workspace, states, sizes, options, device)
+    config = replace(sizes, num_blocks=blocks if ranks is None else ranks.least(blocks))
     pool = kv_bytes * config.num_blocks + states
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)
     with loaded.phases.timed("KV cache and warm-up"):
-        runner = _runner(model, attention, groups, config, kv_dtype, resolve_state_dtype(options.state_dtype))
+        runner = _runner(model, attention, groups, config, kv_dtype, resolve_state_dtype(options.state_dtype), ranks)
+    return BuiltRunner(runner, config, planned, kv_bytes * len(config.windows), states)
+
+
+def build_core(
+    loaded: LoadedModel,
+    options: EngineOptions,
+    on_events: OnEvents,
+    grammars: GrammarCompiler | None = None,
+    group: Group | None = None,
+) -> EngineCore:
+    """A core, not started, around a model that is on its device; OutOfMemoryError with the figures.
+
+    `group`: the ranks that share the model, this process's being the first.
+    """
+    runner: StepRunner
+    runner, config, planned, kv_bytes, states = build_runner(loaded, options)
+    if group is not None:
+        runner = group.leading(runner, config, loaded.config.vocab_size)
     log.info("model %s: loaded in %s", loaded.name, loaded.phases)
+    device = loaded.model.device
     return EngineCore(
         runner,
         config,
-        _info(loaded, config, options),
+        _info(loaded, config, options, (device,) if group is None else group.devices),
         StepCost.of(
             loaded.config,
-            kv_bytes=kv_bytes * len(config.windows) // config.block_size,
+            kv_bytes=kv_bytes // config.block_size,
             state_bytes=states // max(1, config.state_slots),
             on_gpu=device.type == "cuda",
         ),
@@ -75,6 +112,7 @@ def build_core(
         eos=frozenset(loaded.config.eos_token_ids),
         on_events=on_events,
         grammars=grammars,
+        repeatable=group is None,
     )
 
 
@@ -85,6 +123,7 @@ def _runner(
     config: EngineConfig,
     kv_dtype: torch.dtype,
     state_dtype: torch.dtype,
+    ranks: Ranks | None,
 ) -> Runner:
     device = model.device
     try:
@@ -99,7 +138,7 @@ def _runner(
             state_dtype=state_dtype,
             inputs_dtype=model.dtype,
         )
-        runner = Runner(model, cache, attention, config, device)
+        runner = Runner(model, cache, attention, config, device, ranks)
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
     except RuntimeError as error:
@@ -128,9 +167,13 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
     )
 
 
-def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> EngineInfo:
-    device = loaded.model.device
+def _info(
+    loaded: LoadedModel, config: EngineConfig, options: EngineOptions, devices: Sequence[torch.device]
+) -> EngineInfo:
+    device = devices[0]
     label = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)
+    if len(devices) > 1:
+        label = f"{len(devices)} x {label}"
     return EngineInfo(
         session_id=options.session_id or str(uuid.uuid4()),
         model=printable(loaded.name),
@@ -142,7 +185,7 @@ def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> 
         started_at=time.time(),
         parameters=num_parameters(loaded.config),
         end_tokens=tuple(loaded.config.eos_token_ids),
-        devices=device_uuids(device),
+        devices=tuple(uuid for each in devices for uuid in device_uuids(each)),
         capacity=config.max_rows,
         weights=fingerprint(options.model) if options.model is not None else "",
         **asdict(identity_of(options)),

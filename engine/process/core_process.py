@@ -6,18 +6,15 @@ to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and 
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import os
 import queue
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import AdapterInfo, EngineInfo
 from thothy_ai.engine.api.core import Core, CoreRequest, Event
@@ -27,6 +24,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.child import end_at_once, end_with_parent
 from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,
     TO_CORE,
@@ -47,9 +45,11 @@ from thothy_ai.engine.wire.core_messages import (
 )
 from thothy_ai.engine.wire.model_text import RemoteText
 
+if TYPE_CHECKING:
+    from thothy_ai.engine.core.loop import EngineCore
+
 WITHOUT_PARENT = 1
 _SWITCH_SECONDS = 0.0002  # after which a thread that compiles grammars gives the interpreter back to the core's
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 ToParent = Channel[FromCore, ToCore]
 
@@ -60,10 +60,7 @@ def main() -> None:
     """Load the model that the parent asks for, serve it, and end with the core."""
     log_to_stderr()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    if sys.platform == "linux":
-        # The kernel kills this process when the parent is killed, whatever it does at that time. Elsewhere the channel
-        # ends, which is noticed once Python code runs again.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     channel: ToParent = Channel(socket.socket(fileno=int(sys.argv[1])), FROM_CORE, TO_CORE)
     received = iter(channel)
     first = next(received)
@@ -71,7 +68,7 @@ def main() -> None:
         raise TypeError(f"expected a LoadModel first, got {first!r:.80}")
     options = first.options
     log_to_stderr(options.log_level)
-    core: Future[Core] = Future()
+    core: Future[EngineCore] = Future()
     text = RemoteText(channel)
     threading.Thread(
         target=_or_exit, args=(_obey, received, text, core, channel), name="engine-commands", daemon=True
@@ -80,14 +77,25 @@ def main() -> None:
         _run(channel, options, text, core)
     except (EngineError, ModuleNotFoundError, OSError) as error:
         channel.send(CoreRefused(as_engine_error(error)))
-    _exit(0)
+    end_at_once(0)
 
 
-def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Future[Core]) -> None:
+def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Future[EngineCore]) -> None:
     """Load, report that it is ready, and wait until the core has ended."""
-    from thothy_ai.engine.process.resident import load, start_core  # noqa: PLC0415  imports torch, which may fail
+    # Imports torch, which may fail.
+    from thothy_ai.engine.distributed.leader import Group  # noqa: PLC0415
+    from thothy_ai.engine.process.resident import load, load_together, start_core  # noqa: PLC0415
 
-    loaded = load(options, text)
+    def lose(error: EngineError) -> None:
+        """A rank is lost, and this process's main thread or the core's may wait for it forever."""
+        if hosted.done():
+            hosted.result().give_up(error)
+        else:
+            channel.send(CoreRefused(error))
+            end_at_once(0)
+
+    group = Group(options, lose) if options.tensor_parallel > 1 else None
+    loaded = load(options, text) if group is None else load_together(options, text, group)
     reports = Reports(channel)
 
     def record(info: EngineInfo) -> AdmissionFile | None:
@@ -98,7 +106,7 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
             log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
             return None
 
-    core = start_core(loaded, options, reports.put, record)
+    core = start_core(loaded, options, reports.put, record, group)
     channel.send(CoreReady(core.info(), core.adapters()))
     reports.start(core)  # not before: the parent waits for that message, and the core runs already
     hosted.set_result(core)
@@ -114,10 +122,10 @@ def _or_exit(work: Callable[..., None], *arguments: object) -> None:
     except Exception as error:
         if not isinstance(error, OSError):  # that of a channel whose other end is gone
             log.exception("unexpected error in the core's process")
-        _exit(WITHOUT_PARENT)
+        end_at_once(WITHOUT_PARENT)
 
 
-def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core], channel: ToParent) -> None:
+def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[EngineCore], channel: ToParent) -> None:
     """Do what the parent says; end with it."""
     for message in received:
         match message:
@@ -131,7 +139,7 @@ def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core], ch
                 _change(message, hosted.result(), channel)
             case StopCore():
                 hosted.result().stop()
-    _exit(WITHOUT_PARENT)
+    end_at_once(WITHOUT_PARENT)
 
 
 def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
@@ -177,14 +185,6 @@ class Reports:
     def _run(self, core: Core) -> None:
         while (events := self._events.get()) is not None:
             self._channel.send(StepReport.of(events, core.stats()))
-
-
-def _exit(code: int) -> NoReturn:
-    """Skip the interpreter's teardown: torch aborts the process when it frees memory of a failed device."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -13,10 +14,13 @@ from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.options import EngineOptions, required_model
+from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
 from thothy_ai.engine.execution.host_memory import return_freed
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
@@ -32,6 +36,7 @@ def start_core(
     options: EngineOptions,
     on_events: OnEvents,
     record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
+    group: Group | None = None,
 ) -> EngineCore:
     """A core around a loaded model; OutOfMemoryError, with the figures, if it does not fit.
 
@@ -40,7 +45,7 @@ def start_core(
     if loaded.tokenizer is None:
         raise no_tokenizer(loaded.name)
     grammars = GrammarCompiler(loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
-    core = build_core(loaded, options, on_events, grammars)
+    core = build_core(loaded, options, on_events, grammars, group)
     file = record(core.info())
     gc.collect()
     gc.freeze()  # what was loaded stays: the collector need not traverse it again
@@ -49,8 +54,32 @@ def start_core(
     return core
 
 
-def load(options: EngineOptions, text: ModelText) -> LoadedModel:
-    """The model on its device; ModelLoadError or a subclass says in one line why not. `text` reads its text files."""
+def load_together(options: EngineOptions, text: ModelText, group: Group) -> LoadedModel:
+    """As `load`, with the other ranks of the group, which learn the model's configuration from here."""
+    with group.blaming():
+        loaded = load(options, _SharedText(text, options, group), group.ranks)
+    group.wait_loaded()
+    return loaded
+
+
+class _SharedText:
+    """Implements `ModelText`, and has the other ranks load once the configuration is known."""
+
+    def __init__(self, text: ModelText, options: EngineOptions, group: Group) -> None:
+        self._text, self._options, self._group = text, options, group
+        self.tokenizer = text.tokenizer
+
+    def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
+        found = self._text.configuration(folder, named)
+        self._group.load(self._options, found)
+        return found
+
+
+def load(options: EngineOptions, text: ModelText, ranks: Ranks | None = None) -> LoadedModel:
+    """The model on its device; ModelLoadError or a subclass says in one line why not. `text` reads its text files.
+
+    Of several `ranks`, this one's share.
+    """
     model = required_model(options)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -73,6 +102,7 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
                 check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
                 text=text,
                 on_read=progress,
+                ranks=ranks,
             )
             triton.join()
             return_freed()

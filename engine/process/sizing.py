@@ -19,6 +19,7 @@ from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.layers.linear import packs
+from thothy_ai.engine.models.ranks import PlannedRanks
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
@@ -80,7 +81,12 @@ class MemoryPlan:
 def plan_memory(
     model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype, memory: int | None = None
 ) -> MemoryPlan:
-    """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here."""
+    """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here.
+
+    Of several devices that share the model, each needs as much. UnsupportedModelError if they cannot share it.
+    """
+    ranks = options.tensor_parallel
+    whole, model = model, model.shared_by(ranks)
     sizes = engine_sizes(model, options, device)
     if options.attention == "flex" or model.needs_flex:
         _require_flex(options, sizes.block_size if device.type == "cuda" else None)
@@ -96,7 +102,7 @@ def plan_memory(
         reserved = 0.0 if options.kv_tokens is not None else (1 - options.memory_utilization) * total
         available = int(free - reserved)
     return MemoryPlan(
-        weights=weight_bytes(model, options.weights, asked, dtype),
+        weights=weight_bytes(whole, options.weights, asked, dtype, ranks),
         kv=KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
         * _min_blocks(sizes, options, device),
         states=state_bytes(model, sizes, options, dtype),
@@ -131,6 +137,7 @@ class KVLeft(NamedTuple):
 
 def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> KVLeft:
     """What the plan leaves for KV."""
+    model = model.shared_by(options.tensor_parallel)
     sizes = engine_sizes(model, options, plan.device)
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
     per_block = KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
@@ -157,17 +164,20 @@ def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype)
     return f"{method}, experts in {made}" if model.experts and model.quantization.dense_experts else method
 
 
-def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype) -> int:
-    """Bytes that the model's weights hold on the device: those of a model built of tensors without storage."""
+def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype, ranks: int = 1) -> int:
+    """Bytes that the model's weights hold on a device, one of so many: those of a model built of tensors without
+    storage.
+    """
     form = weight_format(weights, device)
     try:
-        held = assemble(model, WithoutStorage(dtype), form).num_bytes
+        built = assemble(model, WithoutStorage(dtype), form, None if ranks == 1 else PlannedRanks(ranks))
     except EngineError:
         raise
     except Exception as error:  # sizes that overflow or contradict each other, in more ways than one
         raise ModelLoadError(f"no model can be built from its configuration: {one_line(error)}") from error
+    held = built.num_bytes
     if model.tied_embeddings and packs(device, dtype):
-        held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
+        held += built.decoder.table.nbytes  # the head's packed copy
     return held
 
 

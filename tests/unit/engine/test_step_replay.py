@@ -221,6 +221,20 @@ def test_a_step_survives_a_round_trip() -> None:
         Step.from_bytes(step.to_bytes()[:-1])
 
 
+def test_masks_survive_a_round_trip() -> None:
+    masks = StepMasks(
+        np.array([5, 0], np.int32), np.array([[1, -1], [7, 2**31 - 1], [0, 3]], np.int32), np.array([9, 8, 4], np.int32)
+    )
+    again = StepMasks.from_bytes(masks.to_bytes())
+    assert [column.tolist() for column in again] == [column.tolist() for column in masks]
+    assert [
+        len(column)
+        for column in StepMasks.from_bytes(masks._replace(new=masks.new[:0], targets=masks.targets[:0]).to_bytes())
+    ] == [2, 0, 0]
+    with pytest.raises(ValueError, match="buffer"):
+        StepMasks.from_bytes(masks.to_bytes()[:-1])
+
+
 def test_padding_is_a_step_too() -> None:
     padding = Step.of_padding(9, [1, 5])
     assert (padding.rows.tolist(), padding.counts.tolist(), padding.num_sampling) == ([9, 9], [1, 5], 0)

@@ -1,0 +1,28 @@
+"""What a process computes with: ranks of one group must not differ in it."""
+
+from __future__ import annotations
+
+import platform
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+from thothy_ai import engine, kernels
+
+_DIGITS = 16
+
+
+def code_digest() -> str:
+    """16 hexadecimal digits of the engine's and the kernels' modules, and of the versions that they run on."""
+    digest = sha256(f"{platform.python_version()} {torch.__version__}\n".encode())
+    for package in (engine, kernels):
+        root = Path(package.__path__[0])
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def device_kind(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,219 @@
+"""The group as its first rank sees it: starts the other ranks' processes, has them load, and notices when one ends."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
+from thothy_ai.engine.distributed.code import code_digest, device_kind
+from thothy_ai.engine.distributed.process_group import ProcessGroup, open_store
+from thothy_ai.engine.distributed.shared_memory import FrameWriter, open_memory
+from thothy_ai.engine.distributed.steps import LeadingRunner, ring_bytes
+from thothy_ai.engine.execution.device import resolve_device
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.child import start_child
+from thothy_ai.engine.wire.core_messages import ConfigurationRead
+from thothy_ai.engine.wire.rank_messages import (
+    FROM_RANK,
+    TO_RANK,
+    FromRank,
+    JoinGroup,
+    LoadShare,
+    RankFailed,
+    RankFound,
+    RankLoaded,
+    RankReady,
+    ToRank,
+)
+
+log = logging.getLogger(__name__)
+
+_MODULE = "thothy_ai.engine.process.rank_process"
+_FIND_SECONDS = 90.0  # for a process to import torch on a busy machine
+_GRACE_SECONDS = 2.0  # for a thread that works with a lost rank to notice by itself
+_END_SECONDS = 5.0
+
+M = TypeVar("M", RankFound, RankLoaded, RankReady)
+OnLost = Callable[[EngineError], None]
+
+
+class Group:
+    """The ranks of an engine with `options.tensor_parallel` devices, this process being the first.
+
+    Make it on a thread that runs as long as this process: the kernel ends the others with that thread. When a rank is
+    lost, `on_lost` is called on another thread, after the threads that work with it have had time to notice.
+    """
+
+    def __init__(self, options: EngineOptions, on_lost: OnLost = lambda _: None) -> None:
+        self._size = options.tensor_parallel
+        self._options, self._on_lost = options, on_lost
+        self._devices = _devices(options)
+        self._lost, self._closing = threading.Event(), threading.Event()
+        self.error: EngineError | None = None  # why a rank was lost
+        self._leading: LeadingRunner | None = None
+        store = open_store(self._size)
+        self._others = [_Rank(rank, self._lose) for rank in range(1, self._size)]
+        try:
+            for rank in self._others:
+                here = store.port, str(self._devices[rank.number])
+                rank.send(JoinGroup(rank.number, self._size, *here, options.threads, options.log_level))
+            for rank in self._others:
+                self._require_alike(rank, self._wait(rank, RankFound, _FIND_SECONDS))
+            with self.blaming():
+                self.ranks = ProcessGroup(0, self._size, self._devices[0], store)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """The device of each rank."""
+        return self._devices
+
+    def load(self, options: EngineOptions, configuration: FolderConfiguration) -> None:
+        """Have the others load their shares of the model of this configuration, in the place of one that they run;
+        returns at once.
+        """
+        if self._leading is not None:
+            self._leading.end()
+        for rank in self._others:
+            own = replace(options, device=str(self._devices[rank.number]), token=None)
+            rank.send(LoadShare(own, ConfigurationRead.of(configuration)))
+
+    def wait_loaded(self) -> None:
+        """Wait for the others' weights. ModelLoadError if that fails, or takes much longer than it took here."""
+        for rank in self._others:
+            self._wait(rank, RankLoaded, self._options.stall_seconds)
+
+    def leading(self, runner: Runner, config: EngineConfig, vocab_size: int) -> LeadingRunner:
+        """What runs steps on all ranks, once the others wait for them."""
+        capacity = ring_bytes(config, vocab_size)
+        for rank in self._others:
+            self._wait(rank, RankReady, self._options.stall_seconds)
+        frames = [FrameWriter(rank.memory, capacity, rank.notices, self._require_all) for rank in self._others]
+        self._leading = LeadingRunner(runner, frames, self.blaming)
+        return self._leading
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """A RuntimeError or OSError that a lost rank causes here becomes that rank's."""
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            if self._lost.wait(_GRACE_SECONDS) and self.error is not None:
+                raise self.error from error
+            raise
+
+    def close(self) -> None:
+        """End the other processes, and wait until their memory is free."""
+        self._closing.set()
+        for rank in self._others:
+            rank.close()
+
+    def _require_all(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _require_alike(self, rank: _Rank, found: RankFound) -> None:
+        """ModelLoadError for a rank with other code than this one's, or with another kind of device."""
+        if found.code != code_digest():
+            raise ModelLoadError(
+                f"rank {rank.number} runs other code than rank 0: was this engine's installation changed just now?"
+            )
+        if found.device != (own := device_kind(self._devices[0])):
+            raise ModelLoadError(f"rank {rank.number} has a {found.device}, rank 0 a {own}: they must be equal")
+
+    def _wait(self, rank: _Rank, kind: type[M], seconds: float) -> M:
+        """The rank's next message. ModelLoadError if it does not come, or the error of whichever rank is lost."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._require_all()
+            with suppress(queue.Empty):
+                message = rank.messages.get(timeout=0.1)
+                if not isinstance(message, kind):
+                    raise ModelLoadError(f"rank {rank.number} said {message!r:.80} instead of a {kind.__name__}")
+                return message
+        doing = {RankFound: "come up", RankLoaded: "loaded its weights", RankReady: "become ready"}[kind]
+        raise ModelLoadError(f"rank {rank.number} has not {doing} within {seconds:g} s")
+
+    def _lose(self, error: EngineError) -> None:
+        """Called on a rank's thread when it ends."""
+        if self._closing.is_set() or self.error is not None:
+            return
+        self.error = error
+        self._lost.set()
+        log.critical("the group ends: %s", error)
+        if not self._closing.wait(_GRACE_SECONDS):
+            self._on_lost(error)
+
+
+class _Rank:
+    """Another rank's process. `memory` and `notices` carry its steps."""
+
+    def __init__(self, number: int, lose: OnLost) -> None:
+        self.number = number
+        self.messages: queue.SimpleQueue[FromRank] = queue.SimpleQueue()
+        self.memory = open_memory()
+        self.notices, theirs = socket.socketpair()
+        with theirs:
+            self._process, end = start_child(_MODULE, theirs.fileno(), self.memory)
+        self._channel: Channel[ToRank, FromRank] = Channel(end, TO_RANK, FROM_RANK)
+        threading.Thread(target=self._watch, args=(lose,), name=f"rank-{number}", daemon=True).start()
+
+    def send(self, message: ToRank) -> None:
+        with suppress(OSError):  # it has ended, which is noticed elsewhere
+            self._channel.send(message)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._channel.close()
+        self.notices.close()
+
+    def _watch(self, lose: OnLost) -> None:
+        error: EngineError | None = None
+        try:
+            for message in self._channel:
+                if isinstance(message, RankFailed):
+                    text = f"rank {self.number}: {message.error}"
+                    error = type(message.error)(text)
+                    break
+                self.messages.put(message)
+        except EngineError as malformed:
+            error = malformed
+        lose(error or ModelLoadError(f"rank {self.number}'s process {self._end()}"))
+
+    def _end(self) -> str:
+        """How it ended, once its channel is closed."""
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its channel"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _devices(options: EngineOptions) -> tuple[torch.device, ...]:
+    """As many devices as there are ranks, from the options' device on; InvalidRequestError if there are fewer."""
+    first, size = resolve_device(options.device), options.tensor_parallel
+    if first.type != "cuda":
+        return (first,) * size
+    there, begin = torch.cuda.device_count(), first.index or 0
+    if begin + size > there:
+        raise InvalidRequestError(f"--tensor-parallel {size} from {first} on needs {size} GPUs: torch sees {there}")
+    return tuple(torch.device("cuda", begin + rank) for rank in range(size))

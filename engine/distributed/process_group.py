@@ -1,0 +1,78 @@
+"""`Ranks` over torch.distributed: NCCL between GPUs, gloo between processes on a CPU."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
+
+T = TypeVar("T")
+
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as torch named it before 2.13
+
+_HOST = "127.0.0.1"
+_JOIN_SECONDS = 120.0
+_ENVIRONMENT = {
+    "NCCL_NVLS_ENABLE": "0",  # NVLink multicast, which deadlocks where a container may not use it
+    "NCCL_SOCKET_IFNAME": "lo",  # all ranks are on this machine, whose own name may resolve to nothing
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+
+
+class ProcessGroup:
+    """Implements `Ranks`; a process is in one group at most."""
+
+    def __init__(self, rank: int, size: int, device: torch.device, store: TCPStore) -> None:
+        """Join; returns once all ranks have joined, and their devices are connected."""
+        self.rank, self.size = rank, size
+        os.environ.update(_ENVIRONMENT)
+        on_gpu = device.type == "cuda"
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            device_id=device if on_gpu else None,
+        )
+        self.all_reduce(torch.ones(1, device=device))  # NCCL takes its memory now, before the KV cache is sized
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        dist.all_reduce(tensor)
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        rows, columns = tensor.shape
+        gathered = tensor.new_empty(self.size * rows, columns)
+        if rows:  # gloo takes no empty tensors
+            _gather(gathered, tensor.contiguous())
+        return gathered.view(self.size, rows, columns).transpose(0, 1).flatten(1)
+
+    def decided(self, value: T) -> T:
+        values = [value]
+        dist.broadcast_object_list(values, device=torch.device("cpu"))
+        return values[0]
+
+    def least(self, number: int) -> int:
+        found = torch.tensor(number)
+        dist.all_reduce(found, dist.ReduceOp.MIN)
+        return int(found)
+
+    def leave(self) -> None:
+        """Leave the group. CUDA graphs with its operations must be gone: NCCL waits for them."""
+        dist.destroy_process_group()
+
+
+def open_store(size: int) -> TCPStore:
+    """What ranks find each other by, at a free port of this machine; of the first rank."""
+    patience = timedelta(seconds=_JOIN_SECONDS)
+    return TCPStore(_HOST, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
+
+
+def reach_store(port: int, size: int) -> TCPStore:
+    """The same, of another rank."""
+    return TCPStore(_HOST, port, size, is_master=False, timeout=timedelta(seconds=_JOIN_SECONDS))

@@ -1,0 +1,102 @@
+"""Steps on their way from the first rank to the others, whose runners do what its own does."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from enum import IntEnum
+
+import torch
+
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import Step, StepMasks
+from thothy_ai.engine.distributed.shared_memory import FrameWriter
+from thothy_ai.engine.execution.memory import is_out_of_memory
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
+
+_HEAD = struct.Struct("<qq")  # what to do, and the number of the step
+_MIN_BYTES = 1 << 24
+_COLUMN_BYTES = 256  # of a row, in all columns of a step
+
+
+class _Do(IntEnum):
+    FORWARD = 0
+    SAMPLE = 1
+    SAMPLE_MASKED = 2
+    END = 3
+
+
+def ring_bytes(config: EngineConfig, vocab_size: int) -> int:
+    """Memory for a few steps of this size; a row brings two masks at most."""
+    masks = 2 * config.max_rows * -(-vocab_size // 32) * 4
+    tokens = config.max_rows * (config.max_context + _COLUMN_BYTES) * 4
+    return (_MIN_BYTES + 2 * (masks + tokens)) // 4096 * 4096
+
+
+class LeadingRunner:
+    """Runs each step on this device, and on the others': what `EngineCore` has in the place of a runner.
+
+    `blaming` names the rank that an error comes from.
+    """
+
+    def __init__(
+        self, runner: Runner, others: Sequence[FrameWriter], blaming: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._runner, self._others, self._blaming = runner, others, blaming
+        self._number = 0
+        self._unsampled: dict[int, int] = {}  # numbers of steps, by the identity of their handles
+
+    def forward(self, step: Step) -> StepHandle:
+        self._number += 1
+        with self._blaming():
+            self._send(_Do.FORWARD, self._number, step.to_bytes())
+            handle = self._runner.forward(step)
+        self._unsampled[id(handle)] = self._number
+        return handle
+
+    def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
+        with self._blaming():
+            if (number := self._unsampled.pop(id(handle), None)) is not None:  # None: tried again, here alone
+                do = _Do.SAMPLE if masks is None else _Do.SAMPLE_MASKED
+                self._send(do, number, b"" if masks is None else masks.to_bytes())
+            self._runner.sample(handle, masks)
+
+    def end(self) -> None:
+        """No more steps will come."""
+        self._send(_Do.END)
+
+    def _send(self, do: _Do, number: int = 0, data: bytes = b"") -> None:
+        for each in self._others:
+            each.write(_HEAD.pack(do, number), data)
+
+
+def follow(runner: Runner, frames: Iterable[memoryview]) -> None:
+    """Run the steps that the first rank sends, until it sends no more."""
+    launched: dict[int, StepHandle] = {}
+    for frame in frames:
+        do, number = _HEAD.unpack_from(frame)
+        data = frame[_HEAD.size :]
+        match do:
+            case _Do.FORWARD:
+                launched[number] = runner.forward(Step.from_bytes(bytes(data)))  # the frame goes, the step stays
+            case _Do.SAMPLE:
+                _sample(runner, launched.pop(number), None)
+            case _Do.SAMPLE_MASKED:
+                _sample(runner, launched.pop(number), StepMasks.from_bytes(data))
+            case _Do.END:
+                return
+
+
+def _sample(runner: Runner, handle: StepHandle, masks: StepMasks | None) -> None:
+    """Sample; where that runs out of memory, once more with what is cached given back."""
+    try:
+        runner.sample(handle, masks)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    else:
+        return
+    torch.cuda.empty_cache()
+    runner.sample(handle, masks)

@@ -1,0 +1,54 @@
+"""Two processes with gloo, which stand for two GPUs. They are started once, and many models are loaded in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.distributed.leader import Group
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.process.resident import load_together
+from thothy_ai.engine.weights.loader import LoadedModel
+from thothy_ai.engine.weights.model_text import LocalText
+
+START = EngineOptions(url="", device="cpu", threads=1, tensor_parallel=2, stall_seconds=60.0)
+
+
+@contextmanager
+def two_ranks(options: EngineOptions = START) -> Iterator[Group]:
+    """This process is the first rank."""
+    group = Group(options)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """A model that both ranks load anew for each core."""
+
+    group: Group
+    folder: Path
+
+    def load(self, options: EngineOptions = START) -> LoadedModel:
+        return load_together(self._options(options), LocalText(), self.group)
+
+    def build(
+        self,
+        _: LoadedModel,
+        options: EngineOptions,
+        on_events: OnEvents,
+        grammars: GrammarCompiler | None = None,
+    ) -> EngineCore:
+        """As `build_core`, over both ranks."""
+        return build_core(self.load(options), self._options(options), on_events, grammars, self.group)
+
+    def _options(self, options: EngineOptions) -> EngineOptions:
+        return replace(options, model=self.folder, device="cpu", tensor_parallel=2)

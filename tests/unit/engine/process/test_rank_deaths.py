@@ -1,0 +1,97 @@
+"""An engine of two ranks serves as one does, and ends within seconds when a rank dies, whatever its core waits for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_process import (
+    core_of,
+    ended,
+    errors_of,
+    options,
+    ready,
+    started,
+    two_run_and_three_wait,
+    until_dead,
+    with_client,
+)
+from thothy_ai.engine.api import GenerationRequest, GenerationResult, SamplingParams
+from thothy_ai.engine.api.errors import EngineLostError, UninvolvedError
+from thothy_ai.engine.serving.client import EngineClient
+
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer", "maximum": 99}}, "required": ["a"]}'
+# A device that waits for another one does not say that it is gone.
+STUCK_OR_SLOW = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import time
+    from pathlib import Path
+    from thothy_ai.engine.execution.runner import Runner
+    original = Runner.forward
+    def forward(self, step):
+        if (Path(__file__).parent / "stuck").exists():
+            time.sleep(600)
+        time.sleep(0.25)
+        return original(self, step)
+    Runner.forward = forward
+"""
+
+
+def ranks_of(core: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{core}/task/{core}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_rank_that_is_killed_ends_the_engine_and_the_members_of_the_step_are_named(
+    model: Path, url: str, tmp_path: Path, *, stuck: bool
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK_OR_SLOW)
+    with started(options(model, url, max_rows=2, tensor_parallel=2), tmp_path) as process:
+        ready(process)
+        core = core_of(process)
+        [rank] = ranks_of(core)
+
+        async def body(client: EngineClient) -> None:
+            answer = await client.submit(
+                GenerationRequest("schema", text="x", sampling=SamplingParams(max_tokens=40), schema=SCHEMA)
+            )
+            result = await answer.result()
+            assert isinstance(result, GenerationResult)
+            assert result.text.startswith("{")
+            running, waiting = await two_run_and_three_wait(client)
+            if stuck:
+                (tmp_path / "stuck").touch()
+            began = time.monotonic()
+            os.kill(rank, signal.SIGKILL)
+            assert await errors_of(running) == [EngineLostError] * 2
+            assert await errors_of(waiting) == [UninvolvedError] * 3
+            assert time.monotonic() - began < 10
+
+        with_client(url, body)
+        code, errors = ended(process)
+    assert code == 70
+    [line] = [line for line in errors if "CRITICAL" in line and "the engine failed" in line]
+    assert "rank 1's process was killed by SIGKILL" in line
+    assert [number for number in range(5) if f"job-{number}" in line] == [0, 1]
+
+
+def test_a_core_that_is_killed_takes_its_ranks_along(model: Path, url: str) -> None:
+    with started(options(model, url, tensor_parallel=2)) as process:
+        ready(process)
+        core = core_of(process)
+        [rank] = ranks_of(core)
+        os.kill(rank, signal.SIGSTOP)  # even if it cannot notice
+        os.kill(core, signal.SIGKILL)
+        until_dead(rank)
+
+
+def test_a_model_that_does_not_divide_is_refused_in_one_line(model: Path, url: str) -> None:
+    with started(options(model, url, tensor_parallel=5)) as process:
+        code, errors = ended(process)
+    assert code == 2
+    assert [line for line in errors if "5 devices cannot share this model: it has 6 heads and 2 KV heads" in line]

@@ -64,14 +64,21 @@ class Pair:
     number: int
 
 
-def placements(gpus: str | None, engines: int | None, available: Sequence[GpuLike]) -> tuple[Placement, ...]:
-    """The engines that `--gpus` and `--engines` ask for, on a machine with these GPUs. Raises `ConfigError`."""
+def placements(
+    gpus: str | None, engines: int | None, available: Sequence[GpuLike], each: int = 1
+) -> tuple[Placement, ...]:
+    """The engines that `--gpus` and `--engines` ask for, on a machine with these GPUs, `each` of which shares its model
+    among so many. Raises `ConfigError`.
+    """
+    shared = ("--tensor-parallel", str(each)) if each > 1 else ()
+    if shared and (engines is not None or gpus == "none"):
+        raise ConfigError("--tensor-parallel is for GPUs, and --engines and --gpus none run engines on the CPU")
     if engines is not None:
         if gpus not in {None, "none"}:
             raise ConfigError("--engines is for engines on the CPU; with --gpus there is one engine per GPU")
         return tuple(_on_cpu(number, engines) for number in range(engines))
     if gpus is None:
-        return (ANYWHERE,)
+        return (Placement(arguments=shared),)
     if gpus == "none":
         return (_on_cpu(0, 1),)
     names = [] if gpus == "all" else [name.strip() for name in gpus.split(",")]
@@ -84,10 +91,9 @@ def placements(gpus: str | None, engines: int | None, available: Sequence[GpuLik
     chosen = list(available) if gpus == "all" else [_named(name, available) for name in names]
     if len(set(chosen)) < len(chosen):
         raise ConfigError(f"--gpus {gpus} names a GPU twice: there is one engine per GPU")
-    # By UUID: CUDA may count in another order than the driver.
-    return tuple(
-        Placement(str(gpu.index), ("--device", "cuda"), {VISIBLE: gpu.uuid or str(gpu.index)}) for gpu in chosen
-    )
+    if len(chosen) % each:
+        raise ConfigError(f"--tensor-parallel {each} takes {each} GPUs for each engine, and --gpus names {len(chosen)}")
+    return tuple(_on_gpus(chosen[first : first + each], shared) for first in range(0, len(chosen), each))
 
 
 def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[Pair, ...]:
@@ -110,6 +116,13 @@ def _named(name: str, available: Sequence[GpuLike]) -> GpuLike:
         known = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in available)
         raise ConfigError(f"--gpus: there is no GPU {name!r}; available: {known}, or all, or none")
     return found
+
+
+def _on_gpus(gpus: Sequence[GpuLike], shared: tuple[str, ...]) -> Placement:
+    """One engine on these, by UUID: CUDA may count in another order than the driver."""
+    visible = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
+    label = "-".join(str(gpu.index) for gpu in gpus)
+    return Placement(label, ("--device", "cuda", *shared), {VISIBLE: visible})
 
 
 def _on_cpu(number: int, count: int) -> Placement:

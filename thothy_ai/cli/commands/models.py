@@ -33,6 +33,10 @@ def check(
     dtype: Annotated[str, typer.Option(help="Data type, as of thothy engine.")] = "auto",
     weights: Annotated[str, typer.Option(help="Format of the weights, as of thothy engine.")] = "auto",
     kv_dtype: Annotated[str, typer.Option(help="Data type of the KV cache: auto or fp8.")] = "auto",
+    tensor_parallel: Annotated[
+        int,
+        typer.Option(min=1, max=16, metavar="N", help="Number of GPUs that share the model, each with such memory."),
+    ] = 1,
     max_rows: Annotated[int | None, typer.Option(min=1, help="Maximum number of concurrent sequences.")] = None,
     max_context: Annotated[int | None, typer.Option(min=2, help="Maximum number of tokens per sequence.")] = None,
     memory_utilization: Annotated[float, typer.Option(min=0.05, max=1, help="Fraction of GPU memory to use.")] = 0.9,
@@ -57,6 +61,7 @@ def check(
         dtype=dtype,
         weights=weights,
         kv_dtype=kv_dtype,
+        tensor_parallel=tensor_parallel,
         max_rows=max_rows,
         max_context=max_context,
         memory_utilization=memory_utilization,

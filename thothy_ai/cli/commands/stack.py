@@ -57,6 +57,17 @@ def up(
     engines: Annotated[
         int | None, typer.Option(min=1, help="Run N engines on the CPU instead, to try out a fleet.", metavar="N")
     ] = None,
+    tensor_parallel: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=16,
+            metavar="N",
+            envvar="THOTHY_ENGINE_TENSOR_PARALLEL",
+            help="Number of GPUs that share the model of each engine: for one that leaves no memory for KV on a single"
+            " GPU, or to answer sooner. With --gpus, every N of them run one engine.",
+        ),
+    ] = 1,
     verifier: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +120,7 @@ def up(
 
     if null and model is not None:
         usage("--null runs without a model")
-    where = placements(gpus, engines, visible_gpus(all_gpus()))
+    where = placements(gpus, engines, visible_gpus(all_gpus()), tensor_parallel)
     settings = OwnSettings.load()
     foreign = settings.engine_url is not None and is_foreign(settings.engine_url) and not null and model is None
     if foreign:

@@ -19,7 +19,7 @@ from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
+from thothy_ai.engine.process.gpus import Gpu, all_gpus, visible_gpus
 from thothy_ai.engine.process.main import CANNOT_START
 from thothy_ai.settings import Settings
 from thothy_ai.worker.registration.messages import MESSAGES, EngineEnded, Message, Ready, Registration, Stopping
@@ -165,18 +165,18 @@ def _refuse(why: str) -> NoReturn:
 
 def _registration(options: EngineOptions) -> Registration:
     identity = identity_of(options)
-    gpu = None  # that the engine is going to use
+    gpus: tuple[Gpu, ...] = ()  # that the engine is going to use
     if not options.null and options.device != "cpu":
         number = options.device.rpartition(":")[2]
-        gpus = visible_gpus(all_gpus())[int(number) if number.isdigit() else 0 :]
-        gpu = gpus[0] if gpus else None
+        first = int(number) if number.isdigit() else 0
+        gpus = visible_gpus(all_gpus())[first : first + options.tensor_parallel]
     return Registration(
         session_id=options.session_id or "",
         engine_name=identity.name,
         machine=identity.machine,
         model_name=identity.model_name,
-        device=gpu.name if gpu else "none" if options.null else "cpu",
-        devices=(gpu.uuid,) if gpu else (),
+        device=gpus[0].name if gpus else "none" if options.null else "cpu",
+        devices=tuple(gpu.uuid for gpu in gpus),
         capacity=options.max_rows or 0,
         started=time.monotonic() - _process_age(),
         adapters=tuple(adapters_of(options.adapters)),

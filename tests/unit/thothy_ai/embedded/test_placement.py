@@ -30,6 +30,21 @@ def test_one_engine_per_gpu(asked: str, labels: str) -> None:
     assert all(each.arguments == ("--device", "cuda") for each in found)
 
 
+def test_an_engine_on_several_gpus_has_the_next_of_them() -> None:
+    four = (*GPUS, Gpu(3, "GPU-dddd-3", "L4"))
+    first, second = placements("0,2,3,1", None, four, 2)
+    assert (first.label, second.label) == ("0-2", "3-1")
+    assert first.environment == {"CUDA_VISIBLE_DEVICES": "GPU-aaaa-0,GPU-cccc-2"}
+    assert first.arguments == ("--device", "cuda", "--tensor-parallel", "2")
+    [anywhere] = placements(None, None, GPUS, 2)
+    assert anywhere.arguments == ("--tensor-parallel", "2")
+    with pytest.raises(ConfigError, match="--tensor-parallel 2 takes 2 GPUs for each engine, and --gpus names 3"):
+        placements("all", None, GPUS, 2)
+    for asked, engines in (("none", None), (None, 2)):
+        with pytest.raises(ConfigError, match="--tensor-parallel is for GPUs"):
+            placements(asked, engines, GPUS, 2)
+
+
 def test_engines_on_the_cpu_share_its_cores() -> None:
     cores = os.cpu_count() or 1
     for number in (1, 2, 2 * cores):

@@ -124,6 +124,7 @@ OTHER_VALUES = {
     "kept_states": 5,
     "adapter_slots": 4,
     "adapter_rank": 64,
+    "tensor_parallel": 2,
     "verifier": Path("/verifier"),
     "verifier_device": "cpu",
     "adapters": (f"acme={Path(__file__).parent}", f"nova={Path(__file__).parent}"),

@@ -209,8 +209,13 @@ class _Rank:
 
 
 def _devices(options: EngineOptions) -> tuple[torch.device, ...]:
-    """As many devices as there are ranks, from the options' device on; InvalidRequestError if there are fewer."""
+    """As many devices as there are ranks, from the options' device on.
+
+    InvalidRequestError if there are fewer, or for adapters, whose weights are not divided.
+    """
     first, size = resolve_device(options.device), options.tensor_parallel
+    if options.adapters or options.adapter_slots:
+        raise InvalidRequestError(f"adapters and --tensor-parallel {size} cannot be combined: leave out one of them")
     if first.type != "cuda":
         return (first,) * size
     there, begin = torch.cuda.device_count(), first.index or 0

@@ -63,6 +63,12 @@ def test_devices_that_are_not_there_are_counted() -> None:
         Group(replace(START, device="cuda"))
 
 
+@pytest.mark.parametrize("options", [{"adapters": ("voice=folder",)}, {"adapter_slots": 4}])
+def test_adapters_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError, match="adapters and --tensor-parallel 2 cannot be combined"):
+        Group(replace(START, **options))
+
+
 def test_a_rank_that_cannot_load_says_why_and_one_that_dies_names_the_step_s_members(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)

@@ -170,7 +170,7 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
     """
     form = weight_format(weights, device)
     try:
-        built = assemble(model, WithoutStorage(dtype), form, None if ranks == 1 else PlannedRanks(ranks))
+        built = assemble(model, WithoutStorage(dtype), form, ranks=None if ranks == 1 else PlannedRanks(ranks))
     except EngineError:
         raise
     except Exception as error:  # sizes that overflow or contradict each other, in more ways than one

@@ -93,7 +93,7 @@ class EngineCore:
         grammars: GrammarCompiler | None = None,
         repeatable: bool = True,
     ) -> None:
-        self._config, self._info, self._cost, self._memory = config, info, cost, memory
+        self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         repeatable = repeatable and not config.recurrent
         self._launcher = StepLauncher(runner, config.token_budget, repeatable=repeatable)
         self._masks = MaskMemory(vocab_size)

@@ -32,10 +32,11 @@ def two_ranks(options: EngineOptions = START) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class SharedModel:
-    """A model that both ranks load anew for each core."""
+    """A model that both ranks load anew for each core, on the devices and in the type of `start`."""
 
     group: Group
     folder: Path
+    start: EngineOptions = START
 
     def load(self, options: EngineOptions = START) -> LoadedModel:
         return load_together(self._options(options), LocalText(), self.group)
@@ -51,4 +52,5 @@ class SharedModel:
         return build_core(self.load(options), self._options(options), on_events, grammars, self.group)
 
     def _options(self, options: EngineOptions) -> EngineOptions:
-        return replace(options, model=self.folder, device="cpu", tensor_parallel=2)
+        start = self.start
+        return replace(options, model=self.folder, device=start.device, dtype=start.dtype, tensor_parallel=2)

@@ -54,7 +54,7 @@ def test_every_field_is_declared_and_every_option_has_its_place() -> None:
     assert argparse_options().keys() - NOT_OF_THE_ENGINE == BENCH.keys()
     assert ENGINE.keys() - BENCH.keys() == {
         *("url", "max_context", "threads", "null", "null_latency", "cache_dir", "shutdown_seconds", "stall_seconds"),
-        *("verifier", "verifier_device", "adapters"),
+        *("verifier", "verifier_device", "adapters", "tensor_parallel"),
     }
     assert BENCH.keys() <= ENGINE.keys()
 

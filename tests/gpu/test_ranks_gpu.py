@@ -1,0 +1,99 @@
+"""Two GPUs that share every layer of a model choose the tokens of one, from graphs, and end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.engine_process import core_of, ended, errors_of, options, ready, started, with_client
+from tests.support.oracle import options as point
+from tests.support.oracle import tiny_oracle
+from tests.support.tiny_models import FAMILIES, RECURRENT, tiny_model
+from tests.support.tiny_tokenizer import make_tokenizer
+from tests.support.two_ranks import START, SharedModel, two_ranks
+from thothy_ai.engine.api import GenerationRequest, SamplingParams
+from thothy_ai.engine.api.errors import EngineLostError
+from thothy_ai.engine.distributed.leader import Group
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.serving.client import EngineClient
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+ON_GPUS = replace(START, device="cuda", threads=None, dtype="float32")
+DIVIDED = [family for family in FAMILIES if family not in RECURRENT]
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Group]:
+    with two_ranks(ON_GPUS) as started:
+        yield started
+
+
+@pytest.mark.parametrize("family", DIVIDED)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_greedy_tokens_equal_transformers(family: str, group: Group, tmp_path: Path, *, graphs: bool) -> None:
+    oracle = tiny_oracle(family, tmp_path, torch.device("cuda", 0))
+    how = point(preempted=True, chunked=True, overlap=True, prefix_cache=True, graphs=graphs)
+    stats = oracle.check(how, build=SharedModel(group, tmp_path / family, ON_GPUS).build)
+    assert stats.scheduler.preemptions > 0
+    assert (stats.core.replayed_steps > 0) == graphs
+
+
+def test_both_ranks_replay_the_sizes_that_the_first_found_worthwhile(group: Group, tmp_path: Path) -> None:
+    """A size that only one of them had would leave it waiting for the other: every number of rows is run."""
+    oracle = tiny_oracle("llama", tmp_path, torch.device("cuda", 0))
+    how = replace(point(preempted=False, chunked=False, overlap=True, prefix_cache=False, graphs=True), max_rows=64)
+    runners: list[Runner] = []
+
+    def build(*arguments):
+        core = SharedModel(group, tmp_path / "llama", ON_GPUS).build(*arguments)
+        runners.append(core._runner._runner)
+        return core
+
+    oracle.check(how, build=build)
+    assert runners[0].replays > 0
+
+
+def test_a_rank_that_is_killed_ends_the_engine_in_seconds(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, vocab_size=700, max_position_embeddings=8192)
+    make_tokenizer().save_pretrained(folder)
+    url = f"unix://{tmp_path}/e.sock"
+    forever = SamplingParams(max_tokens=8000, ignore_eos=True)
+    chosen = options(folder, url, device="cuda", tensor_parallel=2, kv_tokens=100_000, max_rows=8, max_context=8192)
+    with started(chosen) as process:
+        ready(process)
+        core = core_of(process)
+        [rank] = Path(f"/proc/{core}/task/{core}/children").read_text().split()
+
+        async def body(client: EngineClient) -> None:
+            info = await client.info()
+            assert len(set(info.devices)) == 2
+            running = [
+                await client.submit(GenerationRequest(f"job-{number}", text="x", sampling=forever, stream=True))
+                for number in range(3)
+            ]
+            await anext(aiter(running[0]))
+            began = time.monotonic()
+            os.kill(int(rank), signal.SIGKILL)
+            assert await errors_of(running) == [EngineLostError] * 3
+            assert time.monotonic() - began < 10
+
+        with_client(url, body)
+        code, errors = ended(process)
+    assert code == 70
+    assert any("rank 1's process was killed by SIGKILL" in line for line in errors)
+
+
+def test_more_gpus_than_there_are(tmp_path: Path) -> None:
+    count = torch.cuda.device_count() + 1
+    with pytest.raises(Exception, match=f"needs {count} GPUs: torch sees {count - 1}"):
+        Group(replace(ON_GPUS, tensor_parallel=count))

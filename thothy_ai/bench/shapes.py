@@ -22,6 +22,25 @@ _QWEN35 = {  # three layers of a gated delta net to one of gated attention
     "vocab_size": 248_320,
     "rms_norm_eps": 1e-6,
 }
+_GEMMA4 = {  # five layers with a window to one that sees everything, with larger heads whose values are their keys
+    **_ALL,
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "attention_k_eq_v": True,
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+    "sliding_window": 1024,
+    "final_logit_softcapping": 30.0,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+    "vocab_size": 262_144,
+    "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-6,
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": {
         **_LLAMA,
@@ -117,6 +136,28 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rms_norm_eps": 1e-6,
     },
+    "gemma-4-31b": {
+        **_GEMMA4,
+        "num_hidden_layers": 60,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "num_global_key_value_heads": 4,
+    },
+    "gemma-4-26b-a4b": {  # experts beside an MLP in every layer
+        **_GEMMA4,
+        "num_hidden_layers": 30,
+        "hidden_size": 2816,
+        "intermediate_size": 2112,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "num_global_key_value_heads": 2,
+        "enable_moe_block": True,
+        "num_experts": 128,
+        "top_k_experts": 8,
+        "moe_intermediate_size": 704,
+    },
     "gpt-oss-20b": {  # a window in every other layer; its experts' weights are not packed here
         **_ALL,
         "architectures": ["GptOssForCausalLM"],
@@ -162,6 +203,8 @@ ON_A_GPU = ("llama-8b", "qwen3-0.6b", "smollm2-135m")  # the first one that fits
 def parameters(shape: str) -> int:
     """Number of parameters; a tied head has none of its own."""
     config = SHAPES[shape]
+    if config["model_type"] == "gemma4_text":
+        return _gemma4(config)
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
     family = config["model_type"]
@@ -189,6 +232,21 @@ def _delta_net(config: dict[str, Any]) -> int:
     mixed = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + heads * values
     projections = mixed + 2 * heads * values + 2 * heads
     return int(config["hidden_size"] * projections + mixed * config["linear_conv_kernel_dim"] + 2 * heads + values)
+
+
+def _gemma4(config: dict[str, Any]) -> int:
+    """Every sixth layer has keys that are its values, too."""
+    hidden, heads, layers = config["hidden_size"], config["num_attention_heads"], config["num_hidden_layers"]
+    size, full_size = config["head_dim"], config["global_head_dim"]
+    windowed = 2 * hidden * (heads + config["num_key_value_heads"]) * size + 2 * size
+    full = hidden * (2 * heads + config["num_global_key_value_heads"]) * full_size + 2 * full_size
+    feed_forward, norms = 3 * hidden * config["intermediate_size"], 4
+    if experts := config.get("num_experts"):  # and a router with scales
+        feed_forward += experts * (3 * hidden * config["moe_intermediate_size"] + hidden + 1) + hidden
+        norms = 7
+    per_layer = feed_forward + norms * hidden + 1
+    mixers = layers // 6 * (5 * windowed + full)
+    return int(mixers + layers * per_layer + (config["vocab_size"] + 1) * hidden)
 
 
 def described(shape: str) -> str:

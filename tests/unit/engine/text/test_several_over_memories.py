@@ -1,4 +1,4 @@
-"""Several texts and beams of recurrent models: transformers' own, whatever of the prompt is in the prefix cache."""
+"""Several texts and beams of models with states or windows: transformers' own, whatever of the prompt is cached."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.support.oracle import ROOMY
 from tests.support.scripted_backend import run_in_loop
 from tests.support.sweep import spread
 from tests.support.tiny_models import RECURRENT, reference_model, tiny_model
+from tests.support.windows import WINDOWS
 from thothy_ai.engine.api import BeamSearch, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
@@ -32,8 +33,12 @@ PATIENCE = 60
 PROMPT = tuple(torch.randint(3, 131, (37,), generator=torch.Generator().manual_seed(5)).tolist())
 VOCABULARY = TokenBytes(tuple(chr(0x100 + token).encode() for token in range(131)), drops_first_space=False)
 NEW = 12  # tokens, over several blocks
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # beams outgrow all windows
+    **{family: (family, {}) for family in RECURRENT},
+    **{name: WINDOWS[name] for name in WINDOWS if name.startswith(("gemma3", "gpt_oss", "gemma4", "mistral,"))},
+}
 CACHES: dict[str, dict[str, Any]] = {
-    "kept states": {},
+    "cached": {},
     "no kept states": {"kept_states": 0},
     "no cache, chunks": {"prefix_cache": False, "token_budget": 9},
     "preempted": {"kv_tokens": 96},
@@ -42,7 +47,11 @@ CACHES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    return cache(lambda family: tiny_model(family, tmp_path_factory.mktemp(family)))
+    def folder(name: str) -> Path:
+        family, overrides = MODELS[name]
+        return tiny_model(family, tmp_path_factory.mktemp(family), **overrides)
+
+    return cache(folder)
 
 
 def results(
@@ -76,11 +85,11 @@ def results(
     return made
 
 
-@pytest.mark.parametrize(("family", "caches"), spread(RECURRENT, [*CACHES]))
+@pytest.mark.parametrize(("name", "caches"), spread(MODELS, [*CACHES]))
 def test_beams_are_those_of_transformers(
-    family: str, caches: str, folders: Callable[[str], Path], tokenizer: PreTrainedTokenizerFast
+    name: str, caches: str, folders: Callable[[str], Path], tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    folder = folders(family)
+    folder = folders(name)
     sampling = SamplingParams(max_tokens=NEW, ignore_eos=True)
     request = GenerationRequest("b", token_ids=PROMPT, sampling=sampling, beam_search=BeamSearch(width=3), n=3)
     [result] = results(folder, tokenizer, CACHES[caches], request)
@@ -95,16 +104,16 @@ def test_beams_are_those_of_transformers(
     assert [choice.token_ids for choice in result.choices] == [tuple(row) for row in wanted[:, len(PROMPT) :].tolist()]
 
 
-@pytest.mark.parametrize("family", RECURRENT)
+@pytest.mark.parametrize("name", MODELS)
 def test_several_texts_do_not_depend_on_what_is_cached(
-    family: str, folders: Callable[[str], Path], tokenizer: PreTrainedTokenizerFast
+    name: str, folders: Callable[[str], Path], tokenizer: PreTrainedTokenizerFast
 ) -> None:
     sampling = SamplingParams(max_tokens=NEW, temperature=1.0, seed=7, ignore_eos=True)
     requests = [GenerationRequest(f"r{n}", token_ids=PROMPT, sampling=sampling, n=n) for n in (4, 1)]
     made: dict[str, list[list[tuple[int, ...]]]] = {}
-    for name, changes in CACHES.items():
-        found = results(folders(family), tokenizer, changes, *requests)
-        made[name] = [[choice.token_ids for choice in result.choices] for result in found]
+    for caches, changes in CACHES.items():
+        found = results(folders(name), tokenizer, changes, *requests)
+        made[caches] = [[choice.token_ids for choice in result.choices] for result in found]
     several, alone = made["no cache, chunks"]
     assert len(set(several)) == 4
     assert alone == several[:1]

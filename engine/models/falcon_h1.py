@@ -18,14 +18,19 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary
 from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUFNames
-from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
+from thothy_ai.engine.models.gguf_state_space import (
+    GGUF_SPACE_CHANGES,
+    GGUF_SPACE_SETTINGS,
+    gguf_space,
+    gguf_space_gates,
+)
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
 from thothy_ai.engine.models.layers.recurrence import StateSpace
 from thothy_ai.engine.models.shape import States
-from thothy_ai.engine.models.state_space import SpaceSizes, require_no_limit
+from thothy_ai.engine.models.state_space import SpaceSizes
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -90,13 +95,7 @@ class FalconH1:
         whole={"ffn_norm": "pre_ff_layernorm.weight", **gguf_space_gates("mamba")},
         changed=GGUF_SPACE_CHANGES,
         top={"output_norm": "model.final_layernorm"},
-        settings={
-            "mamba_d_conv": ".ssm.conv_kernel",
-            "mamba_d_state": ".ssm.state_size",
-            "mamba_n_groups": ".ssm.group_count",
-            "mamba_n_heads": ".ssm.time_step_rank",
-            "mamba_d_ssm": ".ssm.inner_size",
-        },
+        settings=GGUF_SPACE_SETTINGS,
         present={"mamba_rms_norm": "ssm_norm.weight", "mamba_conv_bias": "ssm_conv1d.bias"},
         derived=lambda fields: {
             "mamba_d_head": fields["mamba_d_ssm"] // fields["mamba_n_heads"],
@@ -118,7 +117,6 @@ class FalconH1:
     def read(cls, config: Configuration) -> Self:
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        require_no_limit(config.time_step_limit)
         factors = {name: float(getattr(config, f"{name}_multiplier")) for name in _MULTIPLIERS}
         of_mlp, layers = tuple(map(float, config.mlp_multipliers)), config.num_hidden_layers
         if config.mamba_rms_norm and config.mamba_norm_before_gate:
@@ -127,17 +125,8 @@ class FalconH1:
             raise UnsupportedModelError("mlp_multipliers of MLPs with biases are not implemented")
         if not of_mlp[0] > 0:
             raise UnsupportedModelError(f"mlp_multipliers of {config.mlp_multipliers} are not implemented")
-        space = SpaceSizes(
-            heads=config.mamba_n_heads,
-            values=config.mamba_d_head,
-            groups=config.mamba_n_groups,
-            keys=config.mamba_d_state,
-            width=config.mamba_d_conv,
-            bias=config.mamba_proj_bias,
-            output_bias=config.projectors_bias,
-            convolution_bias=config.mamba_conv_bias,
-            norm_groups=config.mamba_n_groups if config.mamba_rms_norm else 0,
-        )
+        norm_groups = config.mamba_n_groups if config.mamba_rms_norm else 0
+        space = SpaceSizes.read(config, output_bias=config.projectors_bias, norm_groups=norm_groups)
         return cls(
             windows=(None,) * (2 * layers),
             states=(space.state, None) * layers,

@@ -36,3 +36,11 @@ GGUF_SPACE_CHANGES: Mapping[str, Change] = {
     "ssm_norm.weight": _flat,
     "ssm_conv1d.weight": taps,
 }
+
+GGUF_SPACE_SETTINGS: Mapping[str, str] = {
+    "mamba_d_conv": ".ssm.conv_kernel",
+    "mamba_d_state": ".ssm.state_size",
+    "mamba_n_groups": ".ssm.group_count",
+    "mamba_n_heads": ".ssm.time_step_rank",
+    "mamba_d_ssm": ".ssm.inner_size",  # of all heads
+}

@@ -18,7 +18,12 @@ from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
 from thothy_ai.engine.models.family import layer_states
 from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE, GGUF_ROUTER, GGUFNames, Joined, Sizes
-from thothy_ai.engine.models.gguf_state_space import GGUF_SPACE_CHANGES, gguf_space, gguf_space_gates
+from thothy_ai.engine.models.gguf_state_space import (
+    GGUF_SPACE_CHANGES,
+    GGUF_SPACE_SETTINGS,
+    gguf_space,
+    gguf_space_gates,
+)
 from thothy_ai.engine.models.granite import GGUF_GRANITE_SETTINGS, Granite
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
@@ -26,7 +31,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import FinalNorm
 from thothy_ai.engine.models.layers.recurrence import StateSpace
 from thothy_ai.engine.models.shape import States
-from thothy_ai.engine.models.state_space import SpaceSizes, require_no_limit
+from thothy_ai.engine.models.state_space import SpaceSizes
 from thothy_ai.kernels.experts import ExpertWeights, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -62,23 +67,19 @@ class GraniteHybrid(Granite):
         by_layer=lambda heads: {"layer_types": ["full_attention" if each else "linear_attention" for each in heads]},
         settings={
             **GGUF_GRANITE_SETTINGS,
-            "mamba_d_conv": ".ssm.conv_kernel",
-            "mamba_d_state": ".ssm.state_size",
-            "mamba_n_groups": ".ssm.group_count",
-            "mamba_n_heads": ".ssm.time_step_rank",
-            "mamba_d_head": ".ssm.inner_size",  # of all heads
+            **GGUF_SPACE_SETTINGS,
         },
         defaults={
             "num_local_experts": (".expert_count", 0),
             "num_experts_per_tok": (".expert_used_count", 0),
             "shared_intermediate_size": (".expert_shared_feed_forward_length", 0),
-            "rotates": (".rope.scaling.finetuned", False),
+            "_rotates": (".rope.scaling.finetuned", False),
         },
         present={"mamba_conv_bias": "ssm_conv1d.bias"},
         derived=lambda fields: {
-            "mamba_d_head": fields["mamba_d_head"] // fields["mamba_n_heads"],
+            "mamba_d_head": fields["mamba_d_ssm"] // fields["mamba_n_heads"],
             "shared_intermediate_size": fields["shared_intermediate_size"] or fields["intermediate_size"],
-            "position_embedding_type": "rope" if fields["rotates"] else "nope",
+            "position_embedding_type": "rope" if fields["_rotates"] else "nope",
         },
     )
 
@@ -90,18 +91,7 @@ class GraniteHybrid(Granite):
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        require_no_limit(config.time_step_limit)
-        space = SpaceSizes(
-            heads=config.mamba_n_heads,
-            values=config.mamba_d_head,
-            groups=config.mamba_n_groups,
-            keys=config.mamba_d_state,
-            width=config.mamba_d_conv,
-            bias=config.mamba_proj_bias,
-            output_bias=config.mamba_proj_bias,
-            convolution_bias=config.mamba_conv_bias,
-            norm_groups=1,
-        )
+        space = SpaceSizes.read(config, output_bias=config.mamba_proj_bias, norm_groups=1)
         experts = None
         if config.num_local_experts:
             experts = ExpertSizes(

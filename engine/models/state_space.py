@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.layers.recurrence import StateSpace
 from thothy_ai.kernels.states import SpaceGates, StateShape
@@ -31,6 +33,22 @@ class SpaceSizes:
     output_bias: bool
     convolution_bias: bool
     norm_groups: int
+
+    @classmethod
+    def read(cls, config: Configuration, *, output_bias: bool, norm_groups: int) -> Self:
+        """By the fields that Granite 4 and Falcon-H1 have in common."""
+        require_no_limit(config.time_step_limit)
+        return cls(
+            heads=config.mamba_n_heads,
+            values=config.mamba_d_head,
+            groups=config.mamba_n_groups,
+            keys=config.mamba_d_state,
+            width=config.mamba_d_conv,
+            bias=config.mamba_proj_bias,
+            output_bias=output_bias,
+            convolution_bias=config.mamba_conv_bias,
+            norm_groups=norm_groups,
+        )
 
     def __post_init__(self) -> None:
         sizes = (self.heads, self.values, self.groups, self.keys, self.width - 1)

@@ -44,7 +44,7 @@ MEANINGS = {
     ),
     "model": (
         "name",
-        "The model or alias to run on; the job waits while no engine serves it. Default: the kind's, otherwise any.",
+        "The model, adapter or alias to run on; it waits if no engine serves it. Default: the kind's, otherwise any.",
     ),
 }
 SOURCE = "Orders for clay crocks doubled within a year. Workshops on kimchi are booked out until spring."

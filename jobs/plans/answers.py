@@ -48,7 +48,7 @@ class ApiRequest(Request[A_co]):
     model_config = ConfigDict(extra="allow")
 
     __pydantic_extra__: dict[Annotated[str, AfterValidator(_encodable)], Annotated[Any, BeforeValidator(_encodable)]]
-    model: Annotated[str | None, Field(description="Model or alias to ask; without one, any.")] = None
+    model: Annotated[str | None, Field(description="Model, adapter or alias to ask; without one, any.")] = None
 
     @field_validator("*", mode="before")
     @classmethod

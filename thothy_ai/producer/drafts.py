@@ -40,8 +40,9 @@ class EnqueueOptions:
     Higher priorities go first, and pass jobs of lower priority that wait in Redis, a worker or the engine; a point is
     worth a day of waiting, so that no job starves. Among jobs of equal priority, the nearer deadline goes first.
     Enqueueing the same request again with the same `idempotency_key` returns the first job. A job is dead once its
-    attempts have used `max_compute_seconds` of engine time in total. `model` is a model's name or an alias: the job
-    runs on an engine that serves it, and waits while there is none. Default: the kind's, otherwise any.
+    attempts have used `max_compute_seconds` of engine time in total. `model` is the name of a model or an adapter, or
+    an alias: the job runs on an engine that serves it, and waits while there is none. Default: the kind's, otherwise
+    any.
     """
 
     priority: int = 0

@@ -208,7 +208,7 @@ def _status_families(status: QueueStatus) -> Iterator[Metric]:
         unserved.append(((OTHER_MODELS,), status.unserved_others))
     yield _family(
         "thothy_queue_unserved_jobs",
-        f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,};"
+        f"Queued jobs for a model, adapter or alias that no engine serves, counted up to {MAX_UNSERVED:,};"
         f" those of names after the first {MAX_MODELS} together, as `{OTHER_MODELS}`.",
         ["model"],
         unserved,

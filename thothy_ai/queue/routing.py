@@ -1,6 +1,6 @@
 """`JobRouter`: which engine each of the next jobs goes to. Pure: what it knows of engines and jobs is given to it.
 
-1. model     An engine may run a job that names no model, or a model or alias that the engine serves.
+1. model     An engine may run a job that names no model, or a model, adapter or alias that it serves.
 2. room      Its list takes twice as many jobs as it runs, urgent ones have places of their own. Jobs are placed in
              planned order: one without a place is passed over, and holds up none behind it.
 3. source    A job goes where its source went last: that engine has the source's KV. For such jobs a list may grow

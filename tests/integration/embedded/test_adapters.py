@@ -98,13 +98,22 @@ def test_adapters_from_the_start_to_the_bill(stack: Stack, tmp_path: Path) -> No
     assert stack.client.models.retrieve("house").model_extra == {"parent": "base"}
     assert stack.client.chat.completions.create(model="house", messages=MESSAGES).model == "house"
 
+    # So does a batch.
+    body = {"model": "acme", "messages": MESSAGES}
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    file = stack.client.files.create(file=("b.jsonl", json.dumps(line).encode()), purpose="batch")
+    batch = stack.client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    eventually(lambda: stack.client.batches.retrieve(batch.id).status == "completed")
+    output = stack.client.files.content(stack.client.batches.retrieve(batch.id).output_file_id or "").text
+    assert json.loads(output)["response"]["body"]["model"] == "acme"
+
     # Other weights under the same name have another digest, which artifacts record.
     first, second = _digest(stack, "acme"), small_adapter(tmp_path / "acme2", seed=2)
     stack.thothy("adapters", "load", f"acme={second}")
     assert _digest(stack, "acme") != first
     stack.answered("acme")
     made = stack.rows("SELECT provenance FROM artifact JOIN job ON id = job_id WHERE model = 'acme' ORDER BY id")
-    assert [row.provenance["adapter"]["digest"] for row in made] == [first, _digest(stack, "acme")]
+    assert [row.provenance["adapter"]["digest"] for row in made] == [first, first, _digest(stack, "acme")]
 
     # One that is unloaded keeps its queued jobs until it is loaded again.
     assert stack.thothy("adapters", "unload", "nova").stdout == "box no longer has nova.\n"
@@ -121,7 +130,7 @@ def test_adapters_from_the_start_to_the_bill(stack: Stack, tmp_path: Path) -> No
     assert {row.adapter for row in stack.rows("SELECT adapter FROM interactive_usage")} == {"acme", "nova"}
     lines = drain_report(stack.record, datetime.now(UTC) - timedelta(hours=1)).bill.by("model")
     assert {name: (line.usage.accepted, line.usage.requests) for name, line in lines.items()} == {
-        "acme": (2, 1), "base": (1, 0), "nova": (3, 1),
+        "acme": (3, 1), "base": (1, 0), "nova": (3, 1),
     }  # fmt: skip
 
 

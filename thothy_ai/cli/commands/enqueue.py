@@ -78,7 +78,9 @@ class KindCommands(TyperGroup):
             ] = None,
             model: Annotated[
                 str | None,
-                typer.Option(metavar="NAME", help="Model or alias to run on. Default: the kind's, otherwise any."),
+                typer.Option(
+                    metavar="NAME", help="Model, adapter or alias to run on. Default: the kind's, otherwise any."
+                ),
             ] = None,
             webhook: Webhook = None,
             as_json: AsJson = False,

@@ -27,7 +27,7 @@ app = typer.Typer(name="queue", no_args_is_help=True, help="Pause, resume and in
 
 OfKind = Annotated[str | None, typer.Option("--kind", autocompletion=completion.kinds, help="Only jobs of this kind.")]
 OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only jobs of this tenant.")]
-OfModel = Annotated[str | None, typer.Option("--model", help="Only jobs that name this model or alias.")]
+OfModel = Annotated[str | None, typer.Option("--model", help="Only jobs that name this model, adapter or alias.")]
 OfEngine = Annotated[str | None, typer.Option("--engine", help="Only this engine: it runs what it has.")]
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 
 def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
-    """One line: model, version of the prompts, and seed; none if nothing was recorded."""
+    """One line: model, adapter, version of the prompts, and seed; none if nothing was recorded."""
     if provenance:
         version, seed = provenance.get("version"), provenance.get("seed")
-        yield f"Made by {provenance.get('model') or 'an unknown model'}, prompts {version}, seed {seed}"
+        adapter = f" with the adapter {of['name']} ({of['digest'][:12]})" if (of := provenance.get("adapter")) else ""
+        yield f"Made by {provenance.get('model') or 'an unknown model'}{adapter}, prompts {version}, seed {seed}"
 
 
 def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:

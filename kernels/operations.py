@@ -10,6 +10,7 @@ from torch import Tensor
 from thothy_ai.kernels.experts import ExpertActivation, Experts, ExpertWeights, Routed, Routing
 from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
@@ -204,6 +205,18 @@ class Operations(Protocol):
 
     def grouped_matmul(self, weight: GroupedInts, bias: Tensor | None, /) -> GroupedMatmul:
         """The matmul with one integer weight [N, in] that has groups, and bias [N] or none."""
+        ...
+
+    def sort_by_adapter(self, slots: Tensor, adapters: int, /) -> AdapterTokens:
+        """Tokens sorted by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+        ...
+
+    def shrink(self, x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens, /) -> Tensor:
+        """A x of x [T, in], by each token's adapter: float32 summands [splits, T, parts * R]."""
+        ...
+
+    def expand_add(self, shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor, /) -> None:
+        """Add B of what was shrunk to `out` [T, out], in place."""
         ...
 
     def token_chooser(self, max_rows: int, device: torch.device, /) -> TokenChooser:

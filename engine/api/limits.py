@@ -17,7 +17,8 @@ class EngineConfig:
     one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
     replay decode steps from CUDA graphs. `windows`: of each group of layers, for which a sequence has blocks of its
     own, how many tokens a token sees at most, itself included; None: all before it. The first group sees the most.
-    `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots.
+    `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots. `adapter_slots`:
+    adapters on the device at once, of at most `adapter_rank`.
     """
 
     block_size: int
@@ -32,6 +33,8 @@ class EngineConfig:
     windows: tuple[int | None, ...] = (None,)
     recurrent: bool = False
     kept_states: int = 0
+    adapter_slots: int = 0
+    adapter_rank: int = 16
 
     def __post_init__(self) -> None:
         """Refuse sizes in which no sequence could run (ValueError)."""

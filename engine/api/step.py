@@ -10,7 +10,7 @@ Shapes: N members of the step, G groups, A rows that start over, K updates of V 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -137,12 +137,26 @@ class StateCopies(NamedTuple):
         return cls(np.array([*by_target.values()], np.int32), np.array([*by_target], np.int32))
 
 
+class AdapterCopies(NamedTuple):
+    """Adapters, by their `numbers` [C], that are copied from host memory to `slots` [C] of the device."""
+
+    numbers: Int32
+    slots: Int32
+
+    @classmethod
+    def of(cls, by_slot: Mapping[int, int]) -> AdapterCopies:
+        """The copies to these slots, each with its adapter."""
+        if not by_slot:
+            return NO_ADAPTERS
+        return cls(np.array([*by_slot.values()], np.int32), np.array([*by_slot], np.int32))
+
+
 FOREVER = 2**31 - 1  # a position that no token has
 BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (
-    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 2 * "ii" + "iii?"
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 3 * "ii" + "iiii?"
 )  # in a step's bytes; the widest first: all are aligned
 
 NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
@@ -151,6 +165,8 @@ NO_BIASES = RowBiases(*(np.array((), dtype) for dtype in _BIAS_TYPES))
 NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
 NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
 NO_COPIES = StateCopies(*(np.zeros(0, np.int32) for _ in StateCopies._fields))
+NO_ADAPTERS = AdapterCopies(*(np.zeros(0, np.int32) for _ in AdapterCopies._fields))
+NO_ADAPTER = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +176,8 @@ class Step:
     A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
     them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before; of
     G groups of layers, row r has the block tables r * G to r * G + G - 1.
-    States are `restored` before the pass, and `kept` after it.
+    States are `restored` before the pass, and `kept` after it. If some members have an adapter, `adapters` are their
+    slots, NO_ADAPTER for the others; if none has, it is empty. `placed` adapters are copied to their slots before.
     Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
     `StepMasks`.
     """
@@ -176,6 +193,8 @@ class Step:
     biases: RowBiases = NO_BIASES  # of those that are started
     restored: StateCopies = NO_COPIES
     kept: StateCopies = NO_COPIES
+    placed: AdapterCopies = NO_ADAPTERS
+    adapters: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or none
 
     @classmethod
     def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
@@ -196,7 +215,13 @@ class Step:
             starts=np.concatenate((self.starts, padding.starts)),
             counts=np.concatenate((self.counts, padding.counts)),
             samples=np.concatenate((self.samples, padding.samples)),
+            adapters=np.pad(self.adapters, (0, added), constant_values=NO_ADAPTER) if self.adapted else self.adapters,
         )
+
+    @property
+    def adapted(self) -> bool:
+        """Whether some members have an adapter."""
+        return len(self.adapters) > 0
 
     @property
     def num_members(self) -> int:
@@ -220,8 +245,8 @@ class Step:
 
     def to_bytes(self) -> bytes:
         """The columns' lengths and the columns, in this machine's byte order."""
-        members = (self.rows, self.starts, self.counts, self.samples)
-        updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.kept)
+        members = (self.adapters, self.rows, self.starts, self.counts, self.samples)
+        updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.kept, *self.placed)
         columns = (*self.started, *self.biases, *self.groups, *updates, *members)
         lengths = np.array([len(column) for column in columns], np.int64)
         return b"".join(column.tobytes() for column in (lengths, *columns))
@@ -241,8 +266,11 @@ class Step:
         groups = Groups(*islice(left, len(Groups._fields)))
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
         restored, kept = (StateCopies(*islice(left, len(StateCopies._fields))) for _ in range(2))
-        rows, starts, counts, samples = left
-        return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept)
+        placed = AdapterCopies(*islice(left, len(AdapterCopies._fields)))
+        adapters, rows, starts, counts, samples = left
+        return cls(
+            rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept, placed, adapters
+        )
 
 
 class StepMasks(NamedTuple):

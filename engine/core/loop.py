@@ -24,8 +24,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple
 
+from thothy_ai.engine.adapters.folder import Base
+from thothy_ai.engine.adapters.library import AdapterLibrary
 from thothy_ai.engine.api import (
     AdapterInfo,
+    AdapterStats,
     BlockStats,
     CoreStats,
     EngineInfo,
@@ -35,11 +38,11 @@ from thothy_ai.engine.api import (
     TimingStats,
 )
 from thothy_ai.engine.api.core import CoreRequest, OnEvents, StepFailedError
-from thothy_ai.engine.api.errors import AdapterLoadError, UnknownAdapterError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares, StepCost, divide
+from thothy_ai.engine.core.adapters import AdapterLoading
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
@@ -75,8 +78,8 @@ class _Read(NamedTuple):
 class EngineCore:
     """Implements `Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks.
 
-    Without `grammars`, requests with a schema are refused. Steps that are not `repeatable` are not tried
-    again when they run out of memory.
+    Without `grammars`, requests with a schema are refused; without a `base`, adapters are. Steps that are not
+    `repeatable` are not tried again when they run out of memory.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class EngineCore:
         on_events: OnEvents,
         grammars: GrammarCompiler | None = None,
         repeatable: bool = True,
+        base: Base | None = None,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         repeatable = repeatable and not config.recurrent
@@ -100,7 +104,11 @@ class EngineCore:
         self._on_events = on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
-        self._requests = Requests(config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos)
+        library = AdapterLibrary()
+        self._requests = Requests(
+            config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos, library
+        )
+        self._adapters = AdapterLoading(library, config, base, self._requests)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
         self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
@@ -137,17 +145,13 @@ class EngineCore:
         self._requests.abort(request_id, reason)
 
     def adapters(self) -> tuple[AdapterInfo, ...]:
-        return ()
+        return self._adapters.infos
 
     def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
-        refused: Future[AdapterInfo] = Future()
-        refused.set_exception(AdapterLoadError(f"{folder}: {name!r} cannot be loaded: no room for adapters"))
-        return refused
+        return self._adapters.load(name, folder)
 
     def unload_adapter(self, name: str) -> Future[None]:
-        refused: Future[None] = Future()
-        refused.set_exception(UnknownAdapterError(f"no adapter {name!r} is loaded", "adapter"))
-        return refused
+        return self._adapters.unload(name)
 
     def stop(self) -> None:
         """End the core's threads after the current step."""
@@ -155,9 +159,11 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """Counters as of the last step, memory and refusals as of now."""
-        scheduler, blocks, core, timing = self._stats
+        scheduler, blocks, core, timing, slots = self._stats
         core = replace(core, requests_refused=self._requests.refused)
-        return EngineStats(scheduler, blocks, core, memory=self._memory.read(), timing=timing)
+        return EngineStats(
+            scheduler, blocks, core, memory=self._memory.read(), timing=timing, adapters=self._adapters.stats(slots)
+        )
 
     def info(self) -> EngineInfo:
         return self._info
@@ -178,6 +184,7 @@ class EngineCore:
             try:
                 self._report()
             finally:
+                self._adapters.close()
                 self._requests.abandon(self.failure)
                 self._publish()
                 self._ended.set()
@@ -278,6 +285,6 @@ class EngineCore:
         self._stats = self._snapshot()
         self._on_events(self._requests.take_events())
 
-    def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats, TimingStats]:
-        counters = self._counters
-        return self._scheduler.stats, self._scheduler.pool.stats, counters.stats, counters.timing.stats
+    def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats, TimingStats, AdapterStats]:
+        scheduler, counters = self._scheduler, self._counters
+        return scheduler.stats, scheduler.pool.stats, counters.stats, counters.timing.stats, scheduler.adapters.stats

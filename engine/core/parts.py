@@ -38,7 +38,8 @@ class StepPart(NamedTuple):
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
         half, step = self._with(first, 0 * first), self.step
-        sent = {name: getattr(step, name) for name in ("started", "biases", "new_tokens", "new_blocks", "restored")}
+        sent_before = ("started", "biases", "new_tokens", "new_blocks", "restored", "placed")
+        sent = {name: getattr(step, name) for name in sent_before}
         rest = self._with(counts - first, first)
         return StepPart(replace(half.step, **sent), half.order), StepPart(
             replace(rest.step, kept=step.kept), rest.order
@@ -52,7 +53,9 @@ class StepPart(NamedTuple):
         members, counts = planned[singles_first], counts[singles_first]
         starts = step.starts[members] + skipped[singles_first]
         samples = step.samples[members] & (starts + counts == step.ends[members])
-        return StepPart(Step(step.rows[members], starts, counts, samples), np.argsort(singles_first).astype(np.int32))
+        adapters = step.adapters[members] if step.adapted else step.adapters
+        part = Step(step.rows[members], starts, counts, samples, adapters=adapters)
+        return StepPart(part, np.argsort(singles_first).astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from thothy_ai.engine.adapters.library import AdapterLibrary
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.api.core import (
     CoreRequest,
@@ -35,7 +36,6 @@ from thothy_ai.engine.api.errors import (
     GrammarError,
     InvalidRequestError,
     PromptTooLongError,
-    UnknownAdapterError,
 )
 from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, Admissions, admissions_in
 from thothy_ai.engine.api.limits import EngineConfig
@@ -65,7 +65,9 @@ class Requests:
         on_events: OnEvents,
         vocab_size: int,
         eos: frozenset[int],
+        adapters: AdapterLibrary,
     ) -> None:
+        self._adapters = adapters
         self._config, self._scheduler, self._counters = config, scheduler, counters
         self._grammars, self._on_events = grammars, on_events
         self._vocab_size, self._eos = vocab_size, eos
@@ -124,13 +126,20 @@ class Requests:
         """Have the core's thread run it between steps."""
         self._commands.put(command)
 
+    def drop(self, adapters: Iterable[int]) -> None:
+        """Have the core's thread free adapters that nobody uses any more."""
+        for number in adapters:
+            self.put(partial(self._drop, number))
+
+    def _release(self, sequence: Sequence) -> None:
+        if sequence.adapter is not None:
+            self.drop(self._adapters.release(sequence.adapter))
+
     def _accept(self, request: CoreRequest) -> Sequence:
         if self._closed:
             raise EngineNotAcceptingError("the engine takes no new requests")
         if request.id in self._open:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        if request.adapter:
-            raise UnknownAdapterError(f"no adapter {request.adapter!r} is loaded", "adapter")
         length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
             raise InvalidRequestError("the prompt is empty", "token_ids")
@@ -141,11 +150,19 @@ class Requests:
             )
         if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
             raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}", "token_ids")
-        return Sequence(
+        sequence = Sequence(
             request,
             min(request.sampling.max_tokens, longest - length),
             end_tokens(request.sampling, self._eos, self._vocab_size),
         )
+        if request.adapter:
+            adapter = self._adapters.use(request.adapter)
+            try:
+                sequence.adapt(adapter, self._config.block_size)
+            except EngineError:
+                self.drop(self._adapters.release(adapter))
+                raise
+        return sequence
 
     def _refuse(self, request_id: str, error: EngineError) -> None:
         with self._gate:
@@ -187,6 +204,7 @@ class Requests:
                 self.put(partial(self._add, sequence))
                 return
             self._open.discard(sequence.request.id)
+        self._release(sequence)
         self._refuse(sequence.request.id, error)
 
     # ---- the core's thread
@@ -229,6 +247,7 @@ class Requests:
             self._open.discard(sequence.request.id)
         self._admissions.leave(sequence.request.id)
         self._scheduler.retire(sequence)
+        self._release(sequence)
         self._counters.count_ended(sequence)
         self._events.append(FinishedEvent(sequence.request.id, reason, sequence.usage, sequence.error))
         if not self._sequences:
@@ -263,6 +282,10 @@ class Requests:
         self.beginning = None
         self.emit((sequence,))
         self.retire_if_done(sequence)
+
+    def _drop(self, adapter: int) -> None:
+        if self._adapters.drop(adapter):
+            self._scheduler.adapters.forget(adapter)
 
     def _abort(self, request_id: str, reason: FinishReason) -> None:
         if sequence := self._sequences.get(request_id):

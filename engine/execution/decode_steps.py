@@ -7,7 +7,7 @@ sample draw for that row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api.step import ANY, Step, StepMasks
 from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
-from thothy_ai.engine.execution.graphs import Decided, DecodeGraphs, alone
+from thothy_ai.engine.execution.graphs import Decided, DecodeGraphs, Forward, alone
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -40,7 +40,7 @@ class DecodeSteps:
     ) -> None:
         self._model, self._cache, self._attention = model, cache, attention
         self._rows, self._masks, self._sampler = rows, masks, sampler
-        self.graphs = DecodeGraphs(decided)
+        self.graphs, self.adapted = DecodeGraphs(decided), DecodeGraphs(decided)
         self.draws = DrawGraphs(self._draw)
         self._scores: Scores  # of a step, once there are graphs
 
@@ -50,6 +50,29 @@ class DecodeSteps:
         buffer of their logits.
         """
         self._scores = Scores.buffers(logits)
+        pad, abridged, whole = self._passes()
+        self.graphs.capture(sizes, pad, abridged, whole)
+
+    @torch.inference_mode()
+    def capture_adapted(self) -> None:
+        """Capture the passes of the same sizes again, for steps with adapters."""
+        bank = self._model.adapters
+        pad, *passes = self._passes()
+
+        def adapted(forward: Forward) -> Forward:
+            def run(size: int) -> object:
+                bank.begin(size)
+                try:
+                    return forward(size)
+                finally:
+                    bank.end()
+
+            return run
+
+        self.adapted.capture_as(self.graphs, pad, *map(adapted, passes))
+
+    def _passes(self) -> tuple[Callable[[int], None], Forward, Forward]:
+        """What graphs capture: padding before a pass, a pass of few layers, and a whole one."""
         model, cache = self._model.abridged(self._cache)
 
         def whole(size: int) -> None:
@@ -67,7 +90,7 @@ class DecodeSteps:
         def pad(size: int) -> None:
             self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
-        self.graphs.capture(sizes, pad, whole if model is self._model else abridged, whole)
+        return pad, whole if model is self._model else abridged, whole
 
     def padded(self, members: int) -> int:
         """The smallest size of a graph for `members` members; `members` if there is none."""
@@ -80,7 +103,7 @@ class DecodeSteps:
     def launch(self, step: Step, size: int) -> Scores:
         """Launch the pass of a step; returns views of the buffers: the scores of all its members [N]."""
         self._rows.send(step.padded_to(size, self._rows.padding))
-        self.graphs.replay(size)
+        (self.adapted if step.adapted else self.graphs).replay(size)
         return self._scores.first(step.num_members)
 
     def draw(self, step: Step, rows: Sequence[int], masks: StepMasks | None) -> Tensor:

@@ -64,6 +64,7 @@ class DecodeGraphs:
         self._decided = decided
         self._sizes: list[int] = []
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
+        self._pool: torch.cuda._POOL_HANDLE
         self.replays = 0  # so far
 
     def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
@@ -91,7 +92,20 @@ class DecodeGraphs:
                     captured[size], _ = capture_graph(partial(forward, size), pool)
                     captured[size].replay()  # copies it to the device, for which the first step of its size would wait
         torch.cuda.current_stream().wait_stream(stream)
-        self._sizes, self._captured = kept, captured
+        self._sizes, self._captured, self._pool = kept, captured, pool
+
+    def capture_as(self, other: DecodeGraphs, pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
+        """Capture the sizes that another set has, whose memory these share: the two never run concurrently."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for size in reversed(other._sizes):
+                pad(size)
+                abridged(size)  # compiles and loads
+                self._captured[size], _ = capture_graph(partial(forward, size), other._pool)
+                self._captured[size].replay()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._sizes, self._pool = other._sizes, other._pool
 
     def size_for(self, members: int) -> int | None:
         """The smallest captured size for `members` members, or None."""

@@ -5,8 +5,9 @@ Knows steps, not sequences or requests. The host waits in `StepHandle.read` only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import product
 from typing import Protocol
 
@@ -17,20 +18,23 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
+from thothy_ai.engine.execution.adapters import DeviceAdapters
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import Decided, alone, graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, MixedGraphs
+from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, Body, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.execution.step_handle import Scores, StepHandle
 from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layers.adapted import HostWeights
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.kernels.paged import Attention
+from thothy_ai.kernels.step import StepTokens
 
 _USUAL = tuple(  # the sampling of job kinds
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
@@ -83,14 +87,16 @@ class Runner:
         decided: Decided = alone if ranks is None else ranks.decided
         self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler, decided)
         self._last: StepHandle | None = None
-        self._mixed = MixedGraphs(decided)
+        self._mixed, self._mixed_adapted = MixedGraphs(decided), MixedGraphs(decided)
+        self._adapters: DeviceAdapters | None = None  # until the first one comes
         mixed = config.graphs and model.captures_between_attention and config.token_budget <= MAX_TOKENS
         self._mixed_budget = config.token_budget if mixed else None
 
     @property
     def replays(self) -> int:
         """Steps that were replayed from one or several graphs so far."""
-        return self._decode.graphs.replays + self._mixed.replays
+        decode, mixed = self._decode, (self._mixed, self._mixed_adapted)
+        return decode.graphs.replays + decode.adapted.replays + sum(each.replays for each in mixed)
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
@@ -105,7 +111,11 @@ class Runner:
         timer, replays = self._timer(), self.replays
         timer.start()
         self._copy(step.restored)
+        if self._adapters is not None:
+            self._adapters.place(step.placed)
         if (size := self._decode.size_for(step)) is not None:
+            if self._adapters is not None:
+                self._adapters.send(step, size)
             scores = self._decode.launch(step, size)
         else:
             sampling = step.num_sampling
@@ -170,16 +180,51 @@ class Runner:
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores)
         if self._mixed_budget is not None:
-            ids = torch.zeros(2 + len(self._rows.block_tables), self._mixed_budget, dtype=torch.int64, device=device)
-            ids[0] = torch.arange(self._mixed_budget, device=device) % config.vocab_size
-            self._mixed.capture(
-                ids,
-                config.num_layers,
-                lambda some, call: self._model.body(some, self._cache, call),
-                ends=self._model.ends_with_attention,
-            )
+            self._capture_mixed(self._mixed, lambda some, call: self._model.body(some, self._cache, call))
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+    @torch.inference_mode()
+    def start_adapters(self, slots: int, rank: int, tokens: int, weights: Callable[[int], HostWeights]) -> None:
+        """Make room for so many adapters of at most this rank, which `weights` finds by their numbers, in steps of at
+        most so many tokens; and capture the graphs again, for steps that have some. May be called between two steps,
+        the last of which need not be sampled yet.
+        """
+        use_device(self._device)
+        if self._last is not None and self._last.sampled is None:
+            self._last.leave_buffers()
+        bank = self._model.adapters
+        bank.allocate(slots, rank, max(tokens, self._max_rows), self._model.dtype, self._device)
+        adapters = DeviceAdapters(bank, self._device, weights)
+        if self._device.type == "cuda":
+            self._warm_up_adapters(tokens)
+        self._adapters = adapters
+
+    def _warm_up_adapters(self, tokens: int) -> None:
+        """Run steps with adapters, and capture their graphs, so that nothing is compiled in service."""
+        bank = self._model.adapters
+        for counts in self._warm_up_steps(tokens):
+            last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
+            inputs = self._rows.apply(Step.of_padding(self._rows.padding, counts))
+            bank.begin(sum(counts))
+            self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention, last)
+            bank.end()
+        if self._graph_sizes:
+            self._decode.capture_adapted()
+        if self._mixed_budget is not None:
+            self._capture_mixed(self._mixed_adapted, self._adapted_body)
+            bank.end()
+        torch.cuda.synchronize(self._device)
+
+    def _adapted_body(self, tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
+        self._model.adapters.begin(len(tokens.ids))
+        return self._model.body(tokens, self._cache, attention)
+
+    def _capture_mixed(self, graphs: MixedGraphs, body: Body) -> None:
+        config, budget = self._model.config, self._mixed_budget or 0
+        ids = torch.zeros(2 + len(self._rows.block_tables), budget, dtype=torch.int64, device=self._device)
+        ids[0] = torch.arange(budget, device=self._device) % config.vocab_size
+        graphs.capture(ids, config.num_layers, body, ends=self._model.ends_with_attention)
 
     def _warm_up_steps(self, tokens: int) -> Iterator[list[int]]:
         """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""
@@ -215,7 +260,10 @@ class Runner:
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
         tokens, batch, _ = self._rows.apply(step)
-        if (size := self._mixed.size_for(step.num_tokens)) is not None:
-            self._attention.plan(batch)
-            return self._model.tail(*self._mixed.run(size, tokens, self._attention), wanted)
-        return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
+        mixed = self._mixed_adapted if step.adapted else self._mixed
+        size = mixed.size_for(step.num_tokens)
+        with nullcontext() if self._adapters is None else self._adapters.reading(step, size):
+            if size is not None:
+                self._attention.plan(batch)
+                return self._model.tail(*mixed.run(size, tokens, self._attention), wanted)
+            return self._model.forward(tokens, batch, self._cache, self._attention, wanted)

@@ -12,6 +12,7 @@ from thothy_ai.engine.models.cut import cut_inputs, cut_rows
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, cut_mxfp4, read_experts, read_mxfp4
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
+from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.embedding import Embedding, LinearHead, ScaledEmbedding, TokenEmbedding
 from thothy_ai.engine.models.layers.experts import DenseBlock, ExpertRouter
@@ -61,6 +62,7 @@ class ModelBuilder:
         self.shape, self.source, self.operations, self.ranks = shape, source, operations, ranks
         self.share = share_of(ranks)
         self.num_bytes = 0
+        self.adapters = AdapterBank(operations)
         self._format = linear_format
 
     @property
@@ -232,7 +234,8 @@ class ModelBuilder:
 
         `orders`: the order [rows] that a projection's rows are put in, by its name; others keep theirs.
         """
-        return self._joined(*self._read(outputs, inputs, bias=bias, orders=orders))
+        layer = self._joined(*self._read(outputs, inputs, bias=bias, orders=orders))
+        return self._adapted(layer, outputs, inputs, orders)
 
     def column_parallel(
         self,
@@ -254,16 +257,22 @@ class ModelBuilder:
             weights = [cut_rows(weight, rows) for weight, own in zip(weights, cuts, strict=True) for rows in own]
             pairs = zip(biases, cuts, strict=True) if bias else ()
             biases = [each[rows] for each, own in pairs for rows in own]
-        return self._joined(weights, biases)
+        return self._adapted(self._joined(weights, biases), outputs, inputs, orders)
 
     def row_parallel(self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:
         """As `linear`; each rank has a share of the inputs, and results are summed over the ranks."""
         weights, biases = self._read(outputs, inputs, bias=bias)
         if self.ranks is None:
-            return self._joined(weights, biases)
+            return self._adapted(self._joined(weights, biases), outputs, inputs)
         part = self.share.part(inputs)
         own = [cut_inputs(weight, part, name) for name, weight in zip(outputs, weights, strict=True)]
         return ReducedLinear(self._joined(own, [] if self.share.rank else biases), self.ranks)
+
+    def _adapted(
+        self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor] | None = None
+    ) -> Linear:
+        """The layer as adapters may change it; as it is where ranks share the model, which have no adapters."""
+        return self.adapters.wrapped(layer, outputs, inputs, orders or {}) if self.ranks is None else layer
 
     def _read(
         self, outputs: Mapping[str, int], inputs: int, *, bias: bool, orders: Mapping[str, Tensor] | None = None

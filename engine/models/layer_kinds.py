@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 
 from torch import Tensor
 
+from thothy_ai.engine.models.layers.adapted import AdaptedLinear
+
 _ALIGNMENT = 256  # bytes: what any kernel of a GPU can make use of
 _OURS = "thothy_ai."
 
@@ -28,6 +30,8 @@ def kind_of(part: object) -> Hashable:
     if isinstance(part, Tensor):
         strides = None if part.is_mkldnn else part.stride()  # packed ones have none
         return tuple(part.shape), part.dtype, strides, part.data_ptr() % _ALIGNMENT if part.is_cuda else None
+    if isinstance(part, AdaptedLinear):  # all adapters are one bank's
+        return AdaptedLinear, kind_of(part.layer)
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):

@@ -10,6 +10,7 @@ from torch import Tensor
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import StepDecoder
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch
 from thothy_ai.kernels.step import StepTokens
@@ -23,6 +24,7 @@ class Model:
     decoder: StepDecoder
     num_bytes: int  # of all weights
     operations: Operations
+    adapters: AdapterBank
 
     @property
     def device(self) -> torch.device:
@@ -72,6 +74,8 @@ class Model:
     @torch.inference_mode()
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None = None) -> Tensor:
         """The rest of the pass, for the tokens `wanted` [R] int64 or for all."""
+        if wanted is not None:
+            self.adapters.narrow(wanted)
         return self.decoder.tail(attended, residual, wanted, self.operations)
 
     @torch.inference_mode()

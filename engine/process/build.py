@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import torch
 
+from thothy_ai.engine.adapters.folder import Base
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.identity import identity_of, printable
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.distributed.leader import Group
@@ -29,6 +31,7 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.process.sizing import (
+    adapter_bytes,
     check_room,
     engine_sizes,
     layer_groups,
@@ -69,6 +72,7 @@ def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
     groups = layer_groups(model.config, options)
     kv_bytes = KVCache.bytes_per_block(groups, sizes.block_size, kv_dtype)
     workspace = workspace_bytes(model.config, sizes, model.dtype, device)
+    workspace += adapter_bytes(model.adapters, sizes, options, model.dtype)
     states = state_bytes(model.config, sizes, options, model.dtype)
     blocks = num_blocks(kv_bytes, workspace, states, sizes, options, device)
     config = replace(sizes, num_blocks=blocks if ranks is None else ranks.least(blocks))
@@ -91,10 +95,11 @@ def build_core(
 
     `group`: the ranks that share the model, this process's being the first.
     """
-    runner: StepRunner
-    runner, config, planned, kv_bytes, states = build_runner(loaded, options)
+    alone, config, planned, kv_bytes, states = build_runner(loaded, options)
+    runner: StepRunner = alone
+    base: Base | None = _base(loaded, config, options, alone)
     if group is not None:
-        runner = group.leading(runner, config, loaded.config.vocab_size)
+        base, runner = None, group.leading(alone, config, loaded.config.vocab_size)
     log.info("model %s: loaded in %s", loaded.name, loaded.phases)
     device = loaded.model.device
     return EngineCore(
@@ -113,6 +118,22 @@ def build_core(
         on_events=on_events,
         grammars=grammars,
         repeatable=group is None,
+        base=base,
+    )
+
+
+def _base(loaded: LoadedModel, config: EngineConfig, options: EngineOptions, runner: Runner) -> Base:
+    """What adapters are compared with."""
+    names = (loaded.name, identity_of(options).model_name, *(() if options.model is None else (str(options.model),)))
+    return Base(
+        loaded.model.adapters,
+        names,
+        renaming(loaded.config.container, loaded.config.family),
+        loaded.config.vocab_size,
+        loaded.model.dtype,
+        config.adapter_rank,
+        pinned=loaded.model.device.type == "cuda",
+        make_room=runner.start_adapters,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
@@ -51,6 +52,12 @@ def start_core(
     gc.freeze()  # what was loaded stays: the collector need not traverse it again
     gc.set_threshold(_YOUNG_OBJECTS)
     core.start(file)
+    try:
+        for name, folder in adapters_of(options.adapters).items():
+            core.load_adapter(name, str(folder)).result()
+    except BaseException:
+        core.stop()
+        raise
     return core
 
 

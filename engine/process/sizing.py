@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from thothy_ai.engine.adapters.configuration import read_configuration
+from thothy_ai.engine.api.adapters import DEFAULT_RANK, DEFAULT_SLOTS, adapters_of
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
@@ -18,6 +20,7 @@ from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
+from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.models.ranks import PlannedRanks
 from thothy_ai.engine.weights.assemble import assemble
@@ -198,7 +201,22 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         windows=groups.windows,
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,
+        adapter_slots=DEFAULT_SLOTS if options.adapter_slots is None else options.adapter_slots,
+        adapter_rank=options.adapter_rank or _adapter_rank(options),
     )
+
+
+def _adapter_rank(options: EngineOptions) -> int:
+    """The largest rank of the adapters that are loaded at start, or the usual one."""
+    ranks = (read_configuration(folder).max_rank for folder in adapters_of(options.adapters).values())
+    return max(DEFAULT_RANK, *ranks, 0)
+
+
+def adapter_bytes(bank: AdapterBank, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
+    """Bytes of all slots, if the options ask for adapters; otherwise room is made for the first one if there is any."""
+    if options.adapter_slots is None and not options.adapters:
+        return 0
+    return sizes.adapter_slots * bank.numbers_per_slot(sizes.adapter_rank) * dtype.itemsize
 
 
 def layer_groups(model: ModelConfig, options: EngineOptions) -> LayerGroups:

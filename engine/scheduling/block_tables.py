@@ -43,7 +43,7 @@ class BlockTables:
 
     def find(self, sequence: Sequence, limit: int) -> FoundTables:
         """The longest prefix among a sequence's first `limit` tokens that it can be resumed from."""
-        found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit)
+        found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit, branch=sequence.branch)
         tables = self.of(found)
         if self.groups == 1:
             return FoundTables(tables, found.chain)
@@ -99,7 +99,8 @@ class BlockTables:
         for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
             first, *others = (table[index] for table in sequence.tables)
             tokens = sequence.tokens[index * size : (index + 1) * size]
-            sequence.chain = self._pool.register(first, sequence.chain, tokens)
+            chain = sequence.branch.at(index, sequence.chain)
+            sequence.chain = self._pool.register(first, chain, tokens)
             if others:
                 self._pool.register_beside(others, sequence.chain)
             sequence.registered += 1
@@ -131,6 +132,8 @@ class BlockTables:
         """Remove the sequence's blocks from the prefix cache, those that it released included."""
         released = Prefix((), "")
         if any(sequence.released):
-            released = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
+            released = self._pool.find(
+                sequence.tokens, sequence.request.salt, limit=len(sequence.tokens), branch=sequence.branch
+            )
         for blocks in (sequence.held, *self.of(released)):
             self._pool.forget(blocks)

@@ -22,7 +22,23 @@ DUMMY_BLOCK = 0  # padding writes go there; it is also the free list's sentinel
 
 _WALK_EVERY = 10.0  # seconds: a walk takes 13 ms for 50,000 blocks
 
-Chain = int | str  # identity of a registered block's entry, or a salt at the root
+Chain = int | str | tuple["Chain", str]  # identity of a registered block's entry, or a salt at the root
+
+
+class Branch(NamedTuple):
+    """Where the chain of a sequence with an adapter leaves that of the base model: from block `first` on, keys and
+    values are the adapter's, which `digest` tells from all others'.
+    """
+
+    digest: str
+    first: int
+
+    def at(self, place: int, chain: Chain) -> Chain:
+        """What the block at this place hangs on, whose parent is `chain`."""
+        return (chain, self.digest) if self.digest and place == self.first else chain
+
+
+NO_BRANCH = Branch("", 0)
 
 
 class NoFreeBlocksError(RuntimeError):
@@ -131,12 +147,13 @@ class BlockPool:
             self._cached += findable
             self.available += 1
 
-    def find(self, tokens: Sequence[int], salt: str, *, limit: int) -> Prefix:
+    def find(self, tokens: Sequence[int], salt: str, *, limit: int, branch: Branch = NO_BRANCH) -> Prefix:
         """The longest registered chain of full blocks over the first `limit` tokens; takes no references."""
         found: list[int] = []
         chain: Chain = salt
-        for start in range(0, limit - self.block_size + 1, self.block_size):
-            block = self._index.get(_Key(chain, tuple(tokens[start : start + self.block_size])))
+        for place, start in enumerate(range(0, limit - self.block_size + 1, self.block_size)):
+            parent = branch.at(place, chain)
+            block = self._index.get(_Key(parent, tuple(tokens[start : start + self.block_size])))
             if block is None:
                 break
             found.append(block)

@@ -80,5 +80,8 @@ class KeptStates:
 
 
 def _prefix(sequence: Sequence, tokens: int) -> int:
-    """A hash of the sequence's first tokens and its salt: where two are equal by chance, one waits in vain."""
-    return hash((sequence.request.salt, *sequence.tokens[:tokens]))
+    """A hash of the sequence's first tokens, its salt and its adapter, if that computed any: where two are equal by
+    chance, one waits in vain.
+    """
+    digest = sequence.branch.digest if tokens > sequence.adapted_from else ""
+    return hash((sequence.request.salt, digest, *sequence.tokens[:tokens]))

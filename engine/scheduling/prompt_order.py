@@ -27,11 +27,12 @@ class PromptPlace(NamedTuple):
 
 
 def path_of(sequence: Sequence) -> Path:
-    """Hashes of the prompt's prefixes, the shortest first; they depend on the salt."""
+    """Hashes of the prompt's prefixes, the shortest first; they depend on the salt and on the adapter."""
     prompt, known = sequence.request.prompt, hash(sequence.request.salt)
+    digest, adapted_from = sequence.branch.digest, sequence.adapted_from
     path = []
     for end in range(_STRIDE, len(prompt) + 1, _STRIDE):
-        known = hash((known, prompt[end - _STRIDE : end]))
+        known = hash((known, prompt[end - _STRIDE : end], digest if end > adapted_from else ""))
         path.append(known)
     return tuple(path)
 

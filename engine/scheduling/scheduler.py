@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.scheduling.adapter_slots import AdapterSlots
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.block_tables import BlockTables, FoundTables
 from thothy_ai.engine.scheduling.blocks import BlockPool, Chain
@@ -46,6 +47,7 @@ class Scheduler:
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
+        self.adapters = AdapterSlots(config.adapter_slots)
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
         self._interactive = 0  # running sequences for which someone waits
         self._batch_budget = 0  # tokens of a batch prompt that the planned step has room for beside interactive ones
@@ -55,7 +57,7 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Sequences that hold no row: not admitted yet, or preempted."""
-        return len(self._waiting)
+        return len(self._waiting) + self.adapters.waiting
 
     @property
     def running(self) -> int:
@@ -67,8 +69,9 @@ class Scheduler:
         return SchedulerStats(self.running, self.waiting, self.preemptions)
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence; that it can ever fit was checked at submit."""
-        self._waiting.add(sequence)
+        """Queue a sequence, or let it wait for its adapter; that it can ever fit was checked at submit."""
+        if sequence.adapter is None or self.adapters.enter(sequence, sequence.adapter):
+            self._waiting.add(sequence)
 
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
@@ -84,12 +87,31 @@ class Scheduler:
             if budget and sequence.row != NO_ROW:
                 budget -= self._advance(sequence, budget, builder)
         self._admit(budget, builder)
-        return builder.build(self._groups, self._config.max_rows if self._config.graphs else 0)
+        if self._place_adapters() and not builder.has_members:
+            self._admit(self.token_budget, builder)  # nothing else runs that their copies could run beside
+        if not builder.has_members:
+            return None
+        graph_rows = self._config.max_rows if self._config.graphs else 0
+        return builder.build(self._groups, graph_rows, self.adapters.take_copies())
+
+    def _place_adapters(self) -> bool:
+        """Give free slots to adapters that wait for one, whose sequences are queued then; returns whether any are."""
+        if not self.adapters.waiting:
+            return False
+        for sequence in self.adapters.reclaim():
+            self._waiting.remove(sequence)
+            self._refused = None
+        entered = self.adapters.assign()
+        for sequence in entered:
+            self._waiting.add(sequence)
+        return bool(entered)
 
     def retire(self, sequence: Sequence) -> None:
         """Remove a finished sequence that is in no unread step, and release what it holds."""
+        queued = sequence.adapter is None or self.adapters.leave(sequence, sequence.adapter)
         if sequence.row == NO_ROW:
-            self._waiting.remove(sequence)
+            if queued:
+                self._waiting.remove(sequence)
             self._refused = None
         else:
             if sequence.broken:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.api import INTERACTIVE_PRIORITY, FinishReason, TokenLogprob, Usage
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.engine.scheduling.blocks import Chain
+from thothy_ai.engine.scheduling.adapter import NO_SLOT, Adapter
+from thothy_ai.engine.scheduling.blocks import NO_BRANCH, Branch, Chain
 
 if TYPE_CHECKING:
     from thothy_ai.engine.grammar.compiler import Grammar
@@ -29,7 +30,8 @@ class Sequence:
     the first `released` are others' by now: none of its layers reads their tokens any more. `num_held` are all the
     others. A drawn token that is one of `end_tokens` ends it, and is not appended. In a recurrent model it begins with
     the state in slot `restored`, if any, and keeps its states at `borders`, counts of tokens that it has yet to
-    compute, ascending.
+    compute, ascending. Its `adapter` computes tokens from `adapted_from` on, all others the base model, and has the
+    slot `adapter_slot` while the sequence is queued or runs.
     """
 
     request: CoreRequest
@@ -63,6 +65,10 @@ class Sequence:
     finish_reason: FinishReason | None = None
     error: EngineError | None = None
     logprobs: dict[int, TokenLogprob] = field(default_factory=dict)  # by position, of drawn tokens not reported yet
+    adapter: Adapter | None = None
+    adapted_from: int = 0
+    adapter_slot: int = NO_SLOT
+    branch: Branch = NO_BRANCH
     broken: bool = False  # one of its scores was not finite, thus its KV may not be either
 
     def __post_init__(self) -> None:
@@ -111,8 +117,17 @@ class Sequence:
         return Usage(self.prompt_tokens, self.cached_tokens, self.output_tokens, self.compute_seconds, self.preemptions)
 
     def until(self, end: int) -> int:
-        """`end`, or the next border before it: the tokens that the next step may compute."""
+        """`end`, or the next border before it: the tokens that the next step may compute. Those of the base model and
+        those of an adapter are in different steps.
+        """
+        if self.computed < self.adapted_from:
+            end = min(end, self.adapted_from)
         return min(end, self.borders[0]) if self.borders else end
+
+    def adapt(self, adapter: Adapter, block_size: int) -> None:
+        """Give it an adapter, before it is queued; InvalidRequestError if its prompt does not activate it."""
+        self.adapter, self.adapted_from = adapter, adapter.begins(self.request.prompt)
+        self.branch = Branch(adapter.digest, self.adapted_from // block_size)
 
     def finish(self, reason: FinishReason, error: EngineError | None = None) -> None:
         """Set why it ends; the first reason is kept."""

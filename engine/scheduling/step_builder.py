@@ -12,6 +12,7 @@ before it, whether they belong to the same member or not.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thothy_ai.engine.api.step import (
+    NO_ADAPTER,
     NO_GROUPS,
     NO_UPDATES,
+    AdapterCopies,
     Groups,
     Int32,
     RowBiases,
@@ -78,6 +81,7 @@ class StepBuilder:
         self._tokens, self._blocks = _Updates(), _Updates()
         self._restored: dict[int, int] = {}  # by the slot that a state is copied to, the one that it comes from
         self._kept: dict[int, int] = {}
+        self._adapted = False
 
     def admit(self, sequence: Sequence) -> None:
         """Add a sequence with a new row, of which the device has nothing."""
@@ -96,7 +100,12 @@ class StepBuilder:
             sequence.blocks_sent = sequence.num_blocks
         if samples:
             sequence.tokens_sent = start + count + 1
+        self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
         self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members)
 
     def restore(self, row: int, slot: int) -> None:
         """Begin the row with the state in `slot`."""
@@ -106,10 +115,13 @@ class StepBuilder:
         """Keep the row's state after the step in `slot`."""
         self._kept[slot] = row
 
-    def build(self, prefix_groups: PrefixGroups, graph_rows: int = 0) -> ScheduledStep | None:
+    def build(
+        self, prefix_groups: PrefixGroups, graph_rows: int = 0, placed: Mapping[int, int] | None = None
+    ) -> ScheduledStep | None:
         """The step, with single-token members first and groups side by side; None without any members.
 
-        `graph_rows`: the maximum number of single-token members for which there is a graph.
+        `graph_rows`: the maximum number of single-token members for which there is a graph. `placed`: adapters by the
+        slot that they are copied to.
         """
         if not self._members:
             return None
@@ -142,9 +154,20 @@ class StepBuilder:
             RowBiases.of(starting),
             StateCopies.of(self._restored),
             StateCopies.of(self._kept),
+            AdapterCopies.of(placed or {}),
+            _slots(sequences, starts) if self._adapted else NO_UPDATES.rows,
         )
         planned = [member[0] for member in self._members]
         return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
+
+
+def _slots(sequences: Seq[Sequence], starts: Seq[int]) -> Int32:
+    """The adapters' slots of members that begin at these positions."""
+    slots = [
+        sequence.adapter_slot if start >= sequence.adapted_from else NO_ADAPTER
+        for sequence, start in zip(sequences, starts, strict=True)
+    ]
+    return np.array(slots, np.int32)
 
 
 class _Updates:

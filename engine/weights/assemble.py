@@ -75,4 +75,4 @@ def assemble(
     operations = operations_for(source.device, flex=flex or config.needs_flex)
     builder = ModelBuilder(config, source, operations, weight_format(operations), ranks)
     decoder = config.architecture.build(builder)
-    return Model(own, decoder, builder.num_bytes, operations)
+    return Model(own, decoder, builder.num_bytes, operations, builder.adapters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores, states
+from thothy_ai.kernels.reference import activation, layernorm, lora, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.reference.experts import Experts, route
@@ -46,5 +46,8 @@ class ReferenceOperations:
     quantize_int8 = staticmethod(quantize.quantize_int8)
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul
+    sort_by_adapter = staticmethod(lora.sort_by_adapter)
+    shrink = staticmethod(lora.shrink)
+    expand_add = staticmethod(lora.expand_add)
     token_chooser = TokenChooser
     attention = PagedAttention

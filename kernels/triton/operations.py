@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.kernels.triton import activation, layernorm, norm, quantize, rope, rows, scores, states
+from thothy_ai.kernels.triton import activation, layernorm, lora, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.triton.attention import PagedAttention
 from thothy_ai.kernels.triton.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.triton.experts import Experts, route
@@ -52,5 +52,8 @@ class TritonOperations:
     quantize_int8 = staticmethod(quantize.quantize_int8)
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul
+    sort_by_adapter = staticmethod(lora.sort_by_adapter)
+    shrink = staticmethod(lora.shrink)
+    expand_add = staticmethod(lora.expand_add)
     token_chooser = TokenChooser
     attention = PagedAttention

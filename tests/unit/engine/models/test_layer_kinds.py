@@ -81,7 +81,7 @@ def test_kernels_of_a_gpu_are_chosen_by_alignment() -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_kind_says_what_tensors_look_like_and_not_their_values(change: str, tmp_path: Path) -> None:
     one = layer(tmp_path)
-    qkv: Any = one.attention.qkv
+    qkv: Any = one.attention.qkv.layer
     before, qkv._weight = kind_of(one), CHANGES[change](qkv._weight)
     assert (kind_of(one) == before) is (change == "the same")
 

@@ -85,7 +85,7 @@ def test_blocks_keep_their_values_and_plain_layers_theirs(tmp_path: Path) -> Non
             layer.mlp.down: ["mlp.down_proj"],
         }.items():
             expected = torch.cat([wanted[f"{prefix}{name}.weight"] for name in names])
-            assert torch.equal(dequantize_blocks(linear._weight), expected)
+            assert torch.equal(dequantize_blocks(linear.layer._weight), expected)
         identity = torch.eye(96)
         assert torch.equal(layer.attention.output(identity).t(), plain[f"{prefix}self_attn.o_proj.weight"])
 
@@ -124,7 +124,7 @@ def test_scales_in_float32_stay_so(scheme: Scheme, tmp_path: Path) -> None:
     assert any("scale" in name and tensor.dtype == torch.float32 for name, tensor in stored.items())
     wanted = dequantized(stored, dict(scheme.config))
     for index, layer in enumerate(load_model(folder, device=CPU, dtype=torch.float32).model.decoder.layers):  # type: ignore[attr-defined]
-        got = grouped.dequantized(layer.mlp.down._weight)
+        got = grouped.dequantized(layer.mlp.down.layer._weight)
         torch.testing.assert_close(got, wanted[f"model.layers.{index}.mlp.down_proj.weight"], atol=0, rtol=2e-7)
 
 

@@ -1,0 +1,163 @@
+"""Linear layers that adapters may change: a wrapper around any of them, and the adapters' weights on the device.
+
+A wrapper costs nothing while no token of a pass has an adapter: `tokens` is None then. All weights of one adapter lie
+together, in a slot, so that one copy brings them from host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.linear import Activations, Linear
+from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, output_blocks
+from thothy_ai.kernels.operations import Operations
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedModule:
+    """A module of the checkpoint within a layer: its rows begin at `first`, in `order` [rows] if that is not None."""
+
+    site: int
+    part: int
+    first: int
+    rows: int
+    inputs: int
+    order: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A linear layer: the rows of its modules, and its inputs."""
+
+    rows: list[int]
+    inputs: int
+
+    def low(self, rank: int) -> int:
+        return len(self.rows) * rank
+
+    def numbers(self, rank: int) -> int:
+        """Of A and of B, in a slot."""
+        return rank * (len(self.rows) * self.inputs + sum(self.rows))
+
+
+class HostWeights(NamedTuple):
+    """An adapter's numbers as they lie in a slot, and the ranks of its sites [sites] int32, in host memory."""
+
+    numbers: Tensor
+    ranks: Tensor
+
+
+class AdapterBank:
+    """The layers of a model that adapters may change, and the slots on its device, once there are any.
+
+    `tokens` says which slots the tokens of the pass have that is being launched.
+    """
+
+    def __init__(self, operations: Operations) -> None:
+        self.operations = operations
+        self.modules: dict[str, AdaptedModule] = {}  # by the name of a checkpoint's module
+        self.tokens: AdapterTokens | None = None
+        self.weights: list[AdapterWeights] = []  # by site
+        self._sites: list[_Site] = []
+        self._pool: Tensor
+        self._ranks: Tensor
+        self._slots: Tensor  # of the pass's tokens
+
+    def wrapped(
+        self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor]
+    ) -> AdaptedLinear:
+        """The layer of these modules (name: rows), changed by adapters from now on."""
+        site, first = len(self._sites), 0
+        for part, (name, rows) in enumerate(outputs.items()):
+            self.modules[name] = AdaptedModule(site, part, first, rows, inputs, orders.get(name))
+            first += rows
+        self._sites.append(_Site(list(outputs.values()), inputs))
+        return AdaptedLinear(layer, site, self)
+
+    # Slots
+
+    @property
+    def slots(self) -> int:
+        """How many there are; 0 until `allocate`."""
+        return len(self._ranks) if self.weights else 0
+
+    @property
+    def num_sites(self) -> int:
+        """Linear layers that adapters may change."""
+        return len(self._sites)
+
+    def numbers_per_slot(self, rank: int) -> int:
+        """Numbers of an adapter of this rank or less."""
+        return sum(site.numbers(padded(rank)) for site in self._sites)
+
+    def allocate(self, slots: int, rank: int, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Make room for so many adapters of at most this rank, and for passes of so many tokens."""
+        rank = padded(rank)
+        self._pool = torch.zeros(slots, self.numbers_per_slot(rank), dtype=dtype, device=device)
+        self._ranks = torch.zeros(slots, len(self._sites), dtype=torch.int32, device=device)
+        self._slots = torch.full((tokens,), slots, dtype=torch.int32, device=device)
+        self.weights = [
+            AdapterWeights(*views, self._ranks[:, index], output_blocks(site.rows, device))
+            for index, (site, views) in enumerate(zip(self._sites, self.views(self._pool, rank), strict=True))
+        ]
+
+    def views(self, numbers: Tensor, rank: int) -> list[tuple[Tensor, Tensor]]:
+        """A [S, parts * R, in] and B [S, out, R] of each site within slots [S, numbers]."""
+        found, at, slots = [], 0, len(numbers)
+        for site in self._sites:
+            middle, end = at + site.low(rank) * site.inputs, at + site.numbers(rank)
+            a = numbers[:, at:middle].view(slots, site.low(rank), site.inputs)
+            found.append((a, numbers[:, middle:end].view(slots, sum(site.rows), rank)))
+            at = end
+        return found
+
+    def fill(self, slot: int, weights: HostWeights) -> None:
+        """Copy an adapter to a slot, on the current stream."""
+        self._pool[slot].copy_(weights.numbers, non_blocking=True)
+        self._ranks[slot].copy_(weights.ranks, non_blocking=True)
+
+    # A pass
+
+    @property
+    def buffer(self) -> Tensor:
+        """The slots of a pass's tokens [most tokens] int32, in place, which graphs read."""
+        return self._slots
+
+    def begin(self, count: int) -> None:
+        """The next pass has so many tokens, whose slots are in the buffer."""
+        self.tokens = self.operations.sort_by_adapter(self._slots[:count], self.slots)
+
+    def narrow(self, wanted: Tensor) -> None:
+        """The rest of the pass is for these tokens [R] int64 only."""
+        if self.tokens is not None:
+            self.tokens = self.operations.sort_by_adapter(self._slots.index_select(0, wanted), self.slots)
+
+    def end(self) -> None:
+        """The next pass has no adapters."""
+        self.tokens = None
+
+
+class AdaptedLinear:
+    """A linear layer, and what the adapters of a pass's tokens add to it."""
+
+    def __init__(self, layer: Linear, site: int, bank: AdapterBank) -> None:
+        self.layer, self._site, self._bank = layer, site, bank
+        self.takes_fp8, self.num_bytes = layer.takes_fp8, layer.num_bytes
+
+    def __call__(self, x: Activations) -> Tensor:
+        out = self.layer(x)
+        bank = self._bank
+        if (tokens := bank.tokens) is not None:
+            weights = bank.weights[self._site]
+            bank.operations.expand_add(bank.operations.shrink(x, weights, tokens), weights, tokens, out)
+        return out
+
+
+def padded(rank: int) -> int:
+    """The rank that slots have for adapters of this one."""
+    return -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE

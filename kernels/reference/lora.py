@@ -1,0 +1,47 @@
+"""Adapters of linear layers in plain torch: one adapter after another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights
+from thothy_ai.kernels.reference.quantize import dequantize
+
+
+def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
+    """Sort tokens by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+    order = slots.argsort(stable=True).to(torch.int32)
+    counts = slots.to(torch.int64).bincount(minlength=adapters)[:adapters]
+    ends = counts.cumsum(0)
+    slot = counts.nonzero().flatten()
+    return AdapterTokens(order, torch.stack((slot, (ends - counts)[slot], ends[slot])).to(torch.int32))
+
+
+def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
+    """A x of x [T, in], by token: [1, T, parts * R] float32, of which the rest may have any value."""
+    plain = dequantize(x) if isinstance(x, Quantized) else x
+    out = torch.zeros(1, len(plain), weights.a.shape[1], device=plain.device)
+    for slot, token in _by_slot(weights, tokens):
+        out[0, token] = (plain[token].to(weights.a.dtype) @ weights.a[slot].t()).float()
+    return out
+
+
+def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
+    """Add B of what was shrunk to `out` [T, out], in place."""
+    whole, rank = shrunk.sum(0).to(weights.b.dtype), weights.rank
+    for slot, token in _by_slot(weights, tokens):
+        for part, first, last in weights.blocks.t().tolist():
+            low = whole[token, part * rank : (part + 1) * rank]
+            out[token, first:last] += (low @ weights.b[slot, first:last].t()).to(out.dtype)
+
+
+def _by_slot(weights: AdapterWeights, tokens: AdapterTokens) -> list[tuple[int, Tensor]]:
+    """The slots that change the layer, and their tokens."""
+    ranks = weights.ranks.tolist()
+    return [
+        (slot, tokens.order[begin:end].to(torch.int64))
+        for slot, begin, end in tokens.tiles.t().tolist()
+        if begin < end and ranks[slot]
+    ]

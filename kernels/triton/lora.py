@@ -1,0 +1,181 @@
+"""Adapters of linear layers in Triton: two launches for a layer, over tokens that were sorted once for the whole pass.
+
+The first divides the layer's inputs among programs, whose partial results the second adds up in their order: how often
+depends on the layer alone, thus a token's result depends on no other token. Inputs may be quantized: an fp8 layer's
+need no second copy. Programs of tiles without tokens, and of adapters that leave the layer as it is, end at once.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.lora import COLUMNS, AdapterTokens, AdapterWeights
+from thothy_ai.kernels.triton.experts.sort import sort_by_expert
+from thothy_ai.kernels.triton.interpreter import INTERPRETED
+
+_INTERPRETED = tl.constexpr(INTERPRETED)
+_ROWS = 16  # tokens of a tile
+_INPUTS = 128  # of a step of the first kernel's loop
+_MAX_SPLITS = 8
+_SPLIT_INPUTS = 512  # that are worth a program of their own
+_MAX_LOW = 64  # columns of A x that a program computes
+_RANKS = 32  # of a step of the second kernel's loop
+
+
+def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
+    """Sort tokens by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+    return AdapterTokens(*sort_by_expert(slots[:, None], adapters, _ROWS))
+
+
+def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
+    """A x of x [T, in], by token: its summands [splits, T, parts * R] float32; the rest is not written."""
+    values, scales = x if isinstance(x, Quantized) else (x, x)
+    (count, inputs), low = values.shape, weights.a.shape[1]
+    splits = max(1, min(_MAX_SPLITS, inputs // _SPLIT_INPUTS))
+    width = min(_MAX_LOW, triton.next_power_of_2(low))
+    out = torch.empty(splits, count, low, dtype=torch.float32, device=values.device)
+    tiles = tokens.tiles.shape[1]
+    _shrink_kernel[(tiles, triton.cdiv(low, width), splits)](
+        out, values, scales, weights.a, weights.ranks, *tokens,
+        tiles, count, low, inputs, weights.rank, values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
+        QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=_ROWS, LOW=width, INPUTS=_INPUTS, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
+    """Add B of what was shrunk to `out` [T, out], in place."""
+    splits, count, low = shrunk.shape
+    tiles, blocks = tokens.tiles.shape[1], weights.blocks.shape[1]
+    _expand_kernel[(tiles, blocks)](
+        out, shrunk, weights.b, weights.ranks, weights.blocks, *tokens,
+        tiles, blocks, count, low, weights.rank, out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
+        SPLITS=splits, ROWS=_ROWS, COLUMNS=COLUMNS, RANKS=min(_RANKS, weights.rank), num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"])
+def _shrink_kernel(
+    out,
+    x,
+    scales,
+    a,
+    ranks,
+    order,
+    tiles,
+    tiles_count,
+    count,
+    low,
+    inputs,
+    rank_size,
+    x_row,
+    a_slot,
+    rank_stride,
+    QUANTIZED: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ROWS: tl.constexpr,
+    LOW: tl.constexpr,
+    INPUTS: tl.constexpr,
+):
+    tile = tl.program_id(0)
+    slot = tl.load(tiles + tile)
+    begin = tl.load(tiles + tiles_count + tile)
+    end = tl.load(tiles + 2 * tiles_count + tile)
+    rank = tl.load(ranks + slot * rank_stride)
+    if (begin < end) & (rank > 0):
+        place = begin + tl.arange(0, ROWS)
+        inside = place < end
+        token = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+        column = tl.program_id(1) * LOW + tl.arange(0, LOW)
+        wanted = (column < low) & (column % rank_size < rank)
+        width = tl.cdiv(tl.cdiv(inputs, INPUTS), SPLITS) * INPUTS
+        first = tl.program_id(2) * width
+        last = tl.minimum(first + width, inputs)
+        sums = tl.zeros([ROWS, LOW], tl.float32)
+        a += slot.to(tl.int64) * a_slot
+        for start in range(first, last, INPUTS):
+            element = start + tl.arange(0, INPUTS)
+            there = element < last
+            mine = tl.load(
+                x + token[:, None] * x_row + element[None, :], mask=inside[:, None] & there[None, :], other=0.0
+            )
+            theirs = tl.load(
+                a + column[:, None] * inputs + element[None, :], mask=wanted[:, None] & there[None, :], other=0.0
+            )
+            sums += _product(mine, theirs)
+        if QUANTIZED:
+            sums *= tl.load(scales + token, mask=inside, other=0.0)[:, None]
+        target = (tl.program_id(2) * count + token[:, None]) * low + column[None, :]
+        tl.store(out + target, sums, mask=inside[:, None] & wanted[None, :])
+
+
+@triton.jit
+def _product(mine, theirs):
+    """mine [M, K] times theirs [N, K], in the type of theirs, summed in float32."""
+    if _INTERPRETED:
+        product = tl.dot(mine.to(tl.float32), tl.trans(theirs.to(tl.float32)))
+    else:
+        product = tl.dot(mine.to(theirs.dtype), tl.trans(theirs), input_precision="ieee")
+    return product
+
+
+@triton.jit(do_not_specialize=["tiles_count", "blocks_count", "count", "rank_stride"])
+def _expand_kernel(
+    out,
+    shrunk,
+    b,
+    ranks,
+    blocks,
+    order,
+    tiles,
+    tiles_count,
+    blocks_count,
+    count,
+    low,
+    rank_size,
+    out_row,
+    b_slot,
+    rank_stride,
+    SPLITS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    RANKS: tl.constexpr,
+):
+    tile = tl.program_id(0)
+    slot = tl.load(tiles + tile)
+    begin = tl.load(tiles + tiles_count + tile)
+    end = tl.load(tiles + 2 * tiles_count + tile)
+    rank = tl.load(ranks + slot * rank_stride)
+    if (begin < end) & (rank > 0):
+        block = tl.program_id(1)
+        part = tl.load(blocks + block)
+        column = tl.load(blocks + blocks_count + block) + tl.arange(0, COLUMNS)
+        live = column < tl.load(blocks + 2 * blocks_count + block)
+        place = begin + tl.arange(0, ROWS)
+        inside = place < end
+        token = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+        sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+        b += slot.to(tl.int64) * b_slot
+        shrunk += part * rank_size
+        for start in range(0, rank, RANKS):
+            index = start + tl.arange(0, RANKS)
+            there = index < rank
+            known = inside[:, None] & there[None, :]
+            mine = tl.zeros([ROWS, RANKS], tl.float32)
+            for split in tl.static_range(SPLITS):
+                source = (split * count + token[:, None]) * low + index[None, :]
+                mine += tl.load(shrunk + source, mask=known, other=0.0)
+            theirs = tl.load(
+                b + column[:, None].to(tl.int64) * rank_size + index[None, :],
+                mask=live[:, None] & there[None, :],
+                other=0.0,
+            )
+            sums += _product(mine, theirs)
+        target = out + token[:, None] * out_row + column[None, :]
+        both = inside[:, None] & live[None, :]
+        before = tl.load(target, mask=both, other=0.0).to(tl.float32)
+        tl.store(target, (before + sums).to(out.dtype.element_ty), mask=both)

@@ -1,11 +1,13 @@
-"""Run as a program: compiles the decode kernel for a GPU that need not be there, and prints its shared memory.
+"""Run as a program: compiles the decode kernel for GPUs that need not be there, and prints the shared memory of each.
 
-Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments: the architecture, such as 86; head size and type
-of queries; whether the cache is fp8; the tuning's tile, ahead, warps and registers (0: as many as there are).
+Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments, each a JSON list: the architecture, such as 86;
+head size and type of queries; whether the cache is fp8; the tuning's tile, ahead, warps and registers (None: as many as
+there are).
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 import triton
@@ -21,7 +23,7 @@ ALIGNED |= {"out_token", "out_head", "q_token", "q_head", "kv_block", "kv_slot",
 
 
 def shared_bytes(
-    architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int, warps: int, registers: int
+    architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int, warps: int, registers: int | None
 ) -> int:
     """Of one program of the kernel."""
     number, stored = "*" + FLOATS[dtype], "*fp8e4nv" if fp8 else "*" + FLOATS[dtype]
@@ -65,5 +67,5 @@ def shared_bytes(
 
 
 if __name__ == "__main__":
-    architecture, dim, dtype, fp8, *tuning = sys.argv[1:]
-    sys.stdout.write(f"{shared_bytes(int(architecture), int(dim), dtype, fp8 == 'True', *map(int, tuning))}\n")
+    for argument in sys.argv[1:]:
+        sys.stdout.write(f"{shared_bytes(*json.loads(argument))}\n")

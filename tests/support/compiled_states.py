@@ -1,7 +1,8 @@
 """Run as a program: compiles the kernels of recurrent layers for an H100 that need not be there, and prints what of its
 shared memory a program of each takes.
 
-Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments: the model's type, and the size of a head.
+Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments: each a model's type and the size of a head, such
+as float32:12.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _compiled(kernel, types, constants, warps, stages) -> int:
 
 
 if __name__ == "__main__":
-    dtype, size = sys.argv[1:]
-    for name, taken in shared_bytes(dtype, int(size)).items():
-        sys.stdout.write(f"{name} {taken}\n")
+    for model in sys.argv[1:]:
+        dtype, _, size = model.partition(":")
+        for name, taken in shared_bytes(dtype, int(size)).items():
+            sys.stdout.write(f"{model}:{name} {taken}\n")

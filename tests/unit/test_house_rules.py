@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -32,15 +31,17 @@ HEAVY = ["torch", "triton", "transformers", "celery", "lingua"]
 ENGINE_ALONE = ("pydantic", "sqlalchemy", "celery", "kombu", "redis")
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> list[str]:
     """Every module that a file names in an import; relative imports are not used in this project."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
 
 
 def files(folder: str) -> list[Path]:

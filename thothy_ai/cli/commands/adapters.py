@@ -10,7 +10,7 @@ import typer
 
 from thothy_ai.cli.shell import FAILED, AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.views.queue import waiting_for
-from thothy_ai.cli.views.tables import Column, print_json, print_text, table
+from thothy_ai.cli.views.tables import Column, print_json, print_text, printable, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def load(
                     found = load_one(settings, each, name, folder)
                 except EngineError as error:
                     refused = True
-                    typer.echo(f"thothy: {name} on {each.name}: {error}", err=True)
+                    _report(f"{name} on {each.name}: {error}")
                 else:
                     loaded[name] = found.digest
                     size = f"rank {found.rank}, {found.num_bytes / 1e6:,.1f} MB, {found.digest[:DIGEST_CHARS]}"
@@ -92,7 +92,7 @@ def unload(
                 unload_one(settings, each, name)
             except EngineError as error:
                 refused = True
-                typer.echo(f"thothy: {name} on {each.name}: {error}", err=True)
+                _report(f"{name} on {each.name}: {error}")
             else:
                 await_registration(engine, each, {}, unloaded=name)
                 print_text(f"{each.name} no longer has {name}.")
@@ -167,6 +167,11 @@ def parsed_beside(model: Path | None, model_name: str | None, given: Sequence[st
     if (name := identity_of(EngineOptions("", model, model_name=model_name)).model_name) in folders:
         usage(f"{name} is the name of the model: choose another name for the adapter")
     return folders
+
+
+def _report(refusal: str) -> None:
+    """Print one line to standard error; the other engines are asked all the same."""
+    typer.echo(f"thothy: {printable(' '.join(refusal.split()))}", err=True)
 
 
 def _engines(database: Engine, model: str | None, *, one_model: bool = True) -> list[EngineStatus]:

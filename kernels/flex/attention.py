@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache as remembered
+from types import FunctionType, MethodType
 from typing import NamedTuple, Self
 
 import torch
@@ -21,6 +22,7 @@ from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, Atte
 _MAX_HEIGHT = 128
 _MIN_HEIGHT = 16  # on a GPU: of a matrix that its tensor cores multiply
 _MAX_WIDTH = 64  # tokens that a program reads at once
+_QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's queries, and for keys and values ahead
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -55,6 +57,7 @@ class Layer(NamedTuple):
     height: int
     block_size: int
     stride: int
+    head_bytes: int
 
 
 class FlexAttention:
@@ -67,7 +70,7 @@ class FlexAttention:
     def __init__(self, shape: AttentionShape) -> None:
         self._on_gpu = shape.device.type == "cuda"
         self._planned: AttentionBatch | None = None
-        self._tiles: dict[int, tuple[Tiles, ...]] = {}  # of the planned batch, by query heads of a KV head
+        self._tiles: dict[tuple[int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
         self._seen: dict[tuple[Tiles, int, AttentionParams], Seen] = {}
 
     def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
@@ -99,7 +102,7 @@ class FlexAttention:
         kv_heads = cache.keys.shape[2]
         grouped = q.unflatten(1, (kv_heads, -1))  # [T, kv_heads, heads, D]
         heads, out = grouped.shape[2], torch.zeros_like(q) if out is None else out.zero_()
-        for tiles in self._tiles_of(heads):
+        for tiles in self._tiles_of(heads, q.shape[2] * q.element_size()):
             queries = grouped[tiles.tokens, :, tiles.members].transpose(0, 1)
             attended, mass = self._attend(queries, cache, tiles, params, heads)
             if sinks is not None:  # one more score, whose value is zeros, takes its share of the softmax
@@ -108,14 +111,15 @@ class FlexAttention:
             out.unflatten(1, (kv_heads, -1))[tiles.tokens, :, tiles.members] = attended.transpose(0, 1)
         return out
 
-    def _tiles_of(self, heads: int) -> tuple[Tiles, ...]:
-        if heads not in self._tiles:
-            low, high = heights(heads, _MIN_HEIGHT if self._on_gpu else 1, _MAX_HEIGHT)
+    def _tiles_of(self, heads: int, head_bytes: int) -> tuple[Tiles, ...]:
+        if (heads, head_bytes) not in self._tiles:
+            most = min(_MAX_HEIGHT, _QUERY_BYTES // head_bytes)
+            low, high = heights(heads, _MIN_HEIGHT if self._on_gpu else 1, most)
             batch = self._batch
             decoding = (Tiles.decoding(batch, heads, low),) if batch.num_decode else ()
             others = len(batch.query_lens) > batch.num_decode
-            self._tiles[heads] = (*decoding, *((Tiles.prefilling(batch, heads, high),) if others else ()))
-        return self._tiles[heads]
+            self._tiles[heads, head_bytes] = (*decoding, *((Tiles.prefilling(batch, heads, high),) if others else ()))
+        return self._tiles[heads, head_bytes]
 
     def _attend(
         self, queries: Tensor, cache: LayerCache, tiles: Tiles, params: AttentionParams, heads: int
@@ -127,7 +131,9 @@ class FlexAttention:
             self._seen[key] = Seen.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
         seen = self._seen[key]
         pool, stride = _pool(cache.keys)
-        layer = Layer(params, params.scale_of(queries.shape[-1]), heads, tiles.height, block_size, stride)
+        size = queries.shape[-1]
+        scale, head_bytes = params.scale_of(size), size * queries.element_size()
+        layer = Layer(params, scale, heads, tiles.height, block_size, stride, head_bytes)
         places = Places.of(tiles, seen, params)
         if not self._on_gpu:
             return by_tile(layer, queries, cache, seen, places)
@@ -188,6 +194,9 @@ class FlexLayer(nn.Module):
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         self.layer = layer
+        # A copy of the code for each kind: of one code, torch compiles only so many kernels.
+        code = FlexLayer.forward.__code__.replace()
+        self.forward = MethodType(FunctionType(code, globals()), self)  # type: ignore[method-assign]
 
     def forward(self, q: Tensor, keys: Tensor, values: Tensor, seen: Seen, places: Places) -> tuple[Tensor, Tensor]:
         """q [1, kv_heads, lines, D] over a pool -> the same, and the logarithm [1, kv_heads, lines] of what scores add
@@ -212,12 +221,13 @@ class FlexLayer(nn.Module):
             seq_lengths=(q.shape[2], keys.shape[2]),
             compute_q_blocks=False,
         )
+        width = min(layer.block_size, _MAX_WIDTH)
         options: FlexKernelOptions = {
             "BACKEND": "TRITON",  # not the one for decoding, which takes a batch of one size only
             "BLOCK_M": layer.height,
-            "BLOCK_N": min(layer.block_size, _MAX_WIDTH),
-            "num_warps": 4,
-            "num_stages": 3,
+            "BLOCK_N": width,
+            "num_warps": 8 if layer.height == _MAX_HEIGHT else 4,
+            "num_stages": max(1, min(3, _TOKEN_BYTES // (2 * width * layer.head_bytes))),
         }
         attended, beside = flex_attention(
             q,

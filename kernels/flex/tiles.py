@@ -126,6 +126,6 @@ def _gathered(tables: Tensor, places: Tensor) -> Tensor:
 
 
 def heights(heads: int, least: int, most: int) -> Sequence[int]:
-    """Lines of a tile with one token, and with many: powers of two."""
+    """Lines of a tile with one token, and of one with as many as `most` allows: powers of two."""
     low = max(least, 1 << (heads - 1).bit_length())
-    return low, max(low, most)
+    return low, max(low, 1 << (most.bit_length() - 1))

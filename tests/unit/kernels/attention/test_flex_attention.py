@@ -76,7 +76,7 @@ def test_torch_computes_the_same() -> None:
     tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
     seen = Seen.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
     places = Places.of(tiles, seen, params)
-    layer = Layer(params, params.scale_of(8), 3, lines, 4, 1)
+    layer = Layer(params, params.scale_of(8), 3, lines, 4, 1, 32)
     queries = clean.q.unflatten(1, (2, 3))[tiles.tokens, :, tiles.members].transpose(0, 1)
     expected = flex.by_tile(layer, queries, clean.cache, seen, places)
     computed = torch.compile(flex.FlexLayer(layer), fullgraph=True, dynamic=True, backend="eager")
@@ -95,7 +95,7 @@ def test_whole_blocks_are_seen_as_a_whole_and_others_not_at_all(kind: str) -> No
     for tiles in (Tiles.decoding(case.batch, 2, 2), Tiles.prefilling(case.batch, 2, 16)):
         seen = Seen.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
         places = Places.of(tiles, seen, params)
-        _, mask = flex.mods(Layer(params, 1.0, 2, tiles.height, 4, 1), places)
+        _, mask = flex.mods(Layer(params, 1.0, 2, tiles.height, 4, 1, 32), places)
         head, key = torch.zeros(1, dtype=torch.int64), torch.arange(len(case.cache.keys) * 4)
         shown = mask(head, head, torch.arange(len(tiles.positions))[:, None], key)
         shown = shown.view(-1, tiles.height, len(case.cache.keys), 4)

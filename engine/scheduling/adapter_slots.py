@@ -130,13 +130,12 @@ class AdapterSlots:
         return any(number not in self._by_number for number in self._line)
 
     def _free_slot(self) -> _Slot | None:
-        """The least recently used of those that nobody holds, and for whose adapter nobody waits."""
-        free = [
-            slot
-            for slot in self._slots
-            if not slot.holders and (slot.adapter is None or slot.adapter.number not in self._line)
-        ]
-        return min(free, key=lambda slot: slot.used, default=None)
+        """The least recently used of those that nobody holds; one for whose adapter sequences wait, if need be."""
+
+        def rank(slot: _Slot) -> tuple[bool, int]:
+            return slot.adapter is not None and slot.adapter.number in self._line, slot.used
+
+        return min((slot for slot in self._slots if not slot.holders), key=rank, default=None)
 
     def _give(self, slot: _Slot, waiting: Iterable[Sequence]) -> None:
         adapter = next(iter(waiting)).adapter

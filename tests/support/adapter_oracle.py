@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import NEW_TOKENS, Tokens, continued, random_prompts
@@ -40,6 +40,15 @@ class AdapterOracle:
             self._expected[adapter] = continued(model, self.prompts, NEW_TOKENS)
         return self._expected[adapter]
 
+    def activated(self, adapter: str, prompt: Tokens, first: int) -> Tokens:
+        """What the base continues a prompt with, if from token `first` on it has the adapter's weights: each token is
+        computed by both, and transformers' own layers add the difference where it belongs.
+        """
+        model = reference_model(self.folder)
+        if adapter:
+            _add_from(model, self.adapters[adapter], first)
+        return continued(model, (prompt,), NEW_TOKENS)[0]
+
     def check(
         self, options: EngineOptions, names: Sequence[str], *, build: Callable[..., EngineCore] = build_core
     ) -> EngineStats:
@@ -66,6 +75,25 @@ class AdapterOracle:
         for name, folder in self.adapters.items():
             load_before_start(core, name, folder)
         return core
+
+
+def _add_from(model: nn.Module, folder: Path, first: int) -> None:
+    """Have a model's layers add an adapter to the tokens from `first` on: the rest of a prompt, and those after it."""
+    before = {name: module.weight for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    after = merged({f"{name}.weight": weight.detach() for name, weight in before.items()}, folder)
+
+    def hook(delta: Tensor) -> Callable[..., Tensor]:
+        def add(_: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            added = given[0] @ delta.t()
+            if given[0].shape[-2] > 1:  # a prompt; later tokens come one by one
+                added[..., :first, :] = 0
+            return out + added
+
+        return add
+
+    for name, module in model.named_modules():
+        if name in before and not torch.equal(after[f"{name}.weight"], before[name]):
+            module.register_forward_hook(hook(after[f"{name}.weight"] - before[name].detach()))
 
 
 def load_before_start(core: EngineCore, name: str, folder: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.support.paged_run import PagedRun
+from thothy_ai.engine.models.layers.adapted import AdaptedLinear
 from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Linear, PackedLinear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.engine.models.model import Model
@@ -81,6 +82,8 @@ def _matrix_of(operand: Operand, experts: int) -> ExpertMatrix:
 
 
 def _wide_whole(part: Any) -> Any:
+    if isinstance(part, AdaptedLinear):
+        return _wide(part.layer)
     if isinstance(part, AddRMSNorm):
         return replace(part, weight=_wide(part.weight), to_fp8=False)
     if isinstance(part, tuple):

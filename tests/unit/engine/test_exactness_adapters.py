@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
-from tests.support.oracle import MATRIX_AXES, matrix, options
+from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options
 from tests.support.tiny_models import FAMILIES
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnknownAdapterError
 
 MIXED = ("", "one", "two", "two", "one", "")
 
@@ -38,3 +45,89 @@ def test_preempted_sequences_keep_their_adapter(oracles) -> None:
 @pytest.mark.parametrize("family", FAMILIES[1:])
 def test_every_family_takes_adapters(family: str, oracles) -> None:
     oracles(family).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True), MIXED)
+
+
+def test_adapters_change_tokens(oracles) -> None:
+    texts = [oracles("llama").expected(name) for name in ("", "one", "two")]
+    assert all(a != b for first, second in combinations(texts, 2) for a, b in zip(first, second, strict=True))
+
+
+RANKS = {
+    "one": {"r": 16, "rank_pattern": {}, "lora_alpha": 5},
+    "large": {"r": 256},
+    "two": {"r": 1, "use_rslora": True, "alpha_pattern": {"q_proj": 3, r"layers\.1\.mlp\.up_proj": 7}},
+}
+
+
+def test_ranks_from_1_to_256_and_patterns(tmp_path: Path) -> None:
+    oracle = adapter_oracle("llama", tmp_path, RANKS)
+    roomy = options(preempted=False, chunked=True, overlap=True, prefix_cache=True)
+    oracle.check(replace(roomy, adapter_rank=256), ("one", "large", "", "two"))
+
+
+def test_more_adapters_than_slots(tmp_path: Path) -> None:
+    oracle = adapter_oracle("llama", tmp_path, {str(number): {"r": 4} for number in range(5)})
+    roomy = options(preempted=False, chunked=False, overlap=True, prefix_cache=True)
+    stats = oracle.check(replace(roomy, adapter_slots=2), ("0", "1", "2", "", "3", "4"))
+    assert (stats.adapters.resident, stats.adapters.copies) == (2, 5)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_activated_adapters_leave_the_tokens_before_them_to_the_base(
+    family: str, chunked: bool, tmp_path: Path
+) -> None:
+    """Compared with the base's keys and values up to the invocation, and those of merged weights from there on."""
+    invocation = (3, 5)
+    fields = {"r": 4, "alora_invocation_tokens": [*invocation]}
+    oracle = adapter_oracle(family, tmp_path, {"one": fields, "two": fields})
+    source = oracle.prompts[-1]
+    prompts = [(*source, *invocation, *tail) for tail in ((), (9,), (9, 8, 7), (3, 4, 1, 2, 6))]
+    sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    requests = [
+        CoreRequest(f"{name or 'base'} {number}", prompt, sampling, adapter=name)
+        for number, prompt in enumerate(prompts)
+        for name in ("", "one", "two")
+    ]
+    setting = options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True)
+    with EngineDriver(lambda on_events: oracle.core(replace(setting, max_rows=3), on_events)) as driver:
+        outcome = driver.run(requests)
+        cached = driver.core.stats().core.cached_tokens
+    for request in requests:
+        wanted = oracle.activated(request.adapter, request.prompt, len(source))
+        assert tuple(outcome.tokens[request.id]) == wanted, request.id
+    assert cached >= 6 * (len(source) // 4) * 4  # most find the source, whoever computed it
+
+
+def test_a_prompt_that_does_not_activate_the_adapter_is_refused(tmp_path: Path) -> None:
+    oracle = adapter_oracle("llama", tmp_path, {"one": {"r": 4, "alora_invocation_tokens": [3, 5]}})
+    with EngineDriver(lambda on_events: oracle.core(ROOMY, on_events)) as driver:
+        with pytest.raises(InvalidRequestError, match="activate"):
+            driver.submit(CoreRequest("a", (5, 3), SamplingParams(max_tokens=1), adapter="one"))
+        driver.core.start()
+
+
+def test_unloading_one_in_use_and_loading_its_name_again(oracles) -> None:
+    """Requests keep the weights that they were accepted with, and find nothing of others in the prefix cache."""
+    oracle = oracles("llama")
+    sampling, prompt = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True), oracle.prompts[-1]
+    with EngineDriver(lambda on_events: oracle.core(ROOMY, on_events)) as driver:
+        core = driver.core
+        driver.submit(CoreRequest("old", prompt, sampling, adapter="one"))
+        core.unload_adapter("one").result(timeout=0)
+        with pytest.raises(UnknownAdapterError, match="one"):
+            driver.submit(CoreRequest("refused", prompt, sampling, adapter="one"))
+        core.start()
+        core.load_adapter("one", str(oracle.adapters["two"])).result(PATIENCE)
+        driver.submit(CoreRequest("new", prompt, sampling, adapter="one"))
+        while driver.collected.finished.keys() != {"old", "new"}:
+            driver.gather()
+        assert [each.name for each in core.adapters()] == ["one", "two"]
+    assert tuple(driver.collected.tokens["old"]) == oracle.expected("one")[-1]
+    assert tuple(driver.collected.tokens["new"]) == oracle.expected("two")[-1]
+    assert core._adapters._library._held.keys() == {2}  # the weights of the first are gone
+
+
+def test_an_engine_without_slots_refuses_adapters(oracles) -> None:
+    with pytest.raises(AdapterLoadError, match="--adapter-slots"):
+        oracles("llama").core(replace(ROOMY, adapter_slots=0), lambda _: None)

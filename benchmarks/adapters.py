@@ -1,0 +1,172 @@
+"""What adapters cost: drains with none, with some that nobody asks for, and with several numbers of them; siblings
+whose kinds have an adapter each, plain and activated; and the first use of one from host memory.
+
+    python -m benchmarks.adapters --shape llama-8b                 # on a GPU
+    python -m benchmarks.adapters --shape smollm2-135m --jobs 16 --counts 1 2     # anywhere
+
+Drains without adapters frame the others, in one process, and the median of `--repeats` counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.results import record
+from thothy_ai.bench.drain import BenchCore, as_requests
+from thothy_ai.bench.models import bench_model
+from thothy_ai.bench.workload import TokenDraw, WorkloadJob, read_workload
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.weights.loader import LoadedModel
+
+WORKLOADS = Path(__file__).parent / "workloads"
+INVOCATION = (7, 11, 13)  # of activated adapters: tokens that their prompts have behind the source
+
+
+def write_adapters(loaded: LoadedModel, folder: Path, count: int, rank: int, invocation: Sequence[int] = ()) -> None:
+    """Random adapters of all layers, by number: the same numbers, times a factor of each one's own."""
+    generator = torch.Generator().manual_seed(0)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, module in loaded.model.adapters.modules.items():
+        a = torch.randn(rank, module.inputs, generator=generator) * module.inputs**-0.5
+        tensors[f"base_model.model.{name}.lora_A.weight"] = a.bfloat16()
+        b = torch.randn(module.rows, rank, generator=generator) * 0.01
+        tensors[f"base_model.model.{name}.lora_B.weight"] = b.bfloat16()
+    fields: dict[str, Any] = {"peft_type": "LORA", "r": rank}
+    if invocation:
+        fields["alora_invocation_tokens"] = [*invocation]
+    for number in range(count):
+        own = folder / str(number)
+        own.mkdir(parents=True)
+        (own / "adapter_config.json").write_text(json.dumps(fields | {"lora_alpha": rank + number}))
+        save_file(tensors, own / "adapter_model.safetensors")
+
+
+def siblings(jobs: Sequence[WorkloadJob], draw: TokenDraw, *, activated: bool, prefix: str) -> list[CoreRequest]:
+    """Jobs over shared sources, each kind with an adapter; the invocation follows the part that siblings share."""
+    kinds = sorted({job.kind for job in jobs})
+    made = []
+    for job, request in zip(jobs, as_requests(jobs, draw, prefix), strict=True):
+        shared = sum(part.tokens for part in job.shared)
+        prompt = (*request.prompt[:shared], *INVOCATION, *request.prompt[shared:])
+        name = f"{'activated' if activated else 'plain'}-{kinds.index(job.kind)}"
+        made.append(replace(request, prompt=prompt, adapter=name))
+    return made
+
+
+class Bench:
+    """Repeats drains on one core."""
+
+    def __init__(self, core: BenchCore, repeats: int) -> None:
+        self._core, self._repeats, self._number = core, repeats, 0
+
+    def seconds(self, make: Callable[[str], list[CoreRequest]]) -> float:
+        """The median; requests get new ids, and prompts of their own, so that no cache helps from one to the next."""
+        took = []
+        for _ in range(self._repeats):
+            self._number += 1
+            took.append(self._core.run(make(f"run{self._number}")).seconds)
+        return median(took)
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    def load(self, folder: Path, prefix: str) -> None:
+        for own in sorted(folder.iterdir(), key=lambda path: int(path.name)):
+            self._core.core.load_adapter(f"{prefix}{own.name}", str(own)).result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="llama-8b")
+    parser.add_argument("--weights", default="auto", choices=("auto", "fp8"))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--counts", type=int, nargs="*", default=[1, 8, 64])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--record", action="store_true", help="Write the figures to benchmarks/results.")
+    given = parser.parse_args()
+    options = EngineOptions(
+        "", device=given.device, weights=given.weights, adapter_slots=given.slots, adapter_rank=given.rank
+    )
+    loaded = bench_model(given.shape, options)
+    templates = read_workload(WORKLOADS / "templates.json").jobs[: given.jobs]
+    shared = read_workload(WORKLOADS / "siblings.json").jobs[: given.jobs]
+    core = BenchCore(loaded, options)
+    bench, vocab = Bench(core, given.repeats), loaded.config.vocab_size
+    figures: list[tuple[str, ...]] = []
+
+    def show(name: str, seconds: float, base: float, target: str = "") -> None:
+        figures.append((name, f"{seconds:.2f} s, {100 * (seconds / base - 1):+.1f} %", target))
+        print(*figures[-1], flush=True)
+
+    def drained(count: int) -> float:
+        def make(prefix: str) -> list[CoreRequest]:
+            requests = as_requests(templates, TokenDraw(vocab, str(bench.number)), prefix)
+            return [replace(each, adapter=f"a{index % count}" if count else "") for index, each in enumerate(requests)]
+
+        return bench.seconds(make)
+
+    with tempfile.TemporaryDirectory() as home:
+        write_adapters(loaded, Path(home) / "a", max(given.counts, default=1), given.rank)
+        drained(0)  # warms up
+        base = drained(0)
+        show("no adapter is loaded", base, base)
+        began = time.perf_counter()
+        bench.load(Path(home) / "a", "a")
+        figures.append(("loading all, graphs included", f"{time.perf_counter() - began:.1f} s", ""))
+        show("loaded, and nobody asks for one", drained(0), base, "within 1 %")
+        for count in given.counts:
+            show(f"{count} adapters", drained(count), base, {8: "within 7 %", 64: "within 15 %"}.get(count, ""))
+        show("no adapter again", drained(0), base)
+        if max(given.counts) > given.slots:
+            names = ["a0", *(f"a{number}" for number in range(1, 1 + given.slots)), "a0", "a0"]
+            *_, copied, resident = [
+                bench.seconds(lambda prefix, name=name: [short(templates[0], vocab, prefix, name)]) for name in names
+            ]
+            figures.append(("first use from host memory", f"{1e3 * (copied - resident):.1f} ms", "under 50 ms"))
+            print(*figures[-1])
+        for kind, invocation in (("plain", ()), ("activated", INVOCATION)):
+            write_adapters(loaded, Path(home) / kind, 4, given.rank, invocation)
+            bench.load(Path(home) / kind, f"{kind}-")
+        no_adapter = bench.seconds(
+            lambda prefix: [replace(each, adapter="") for each in of(shared, vocab, bench, prefix)]
+        )
+        show("siblings, no adapter", no_adapter, no_adapter)
+        for activated in (False, True):
+            seconds = bench.seconds(lambda prefix, on=activated: of(shared, vocab, bench, prefix, activated=on))
+            show(f"siblings, an adapter for each kind, {'activated' if activated else 'plain'}", seconds, no_adapter)
+    core.close()
+    if given.record:
+        subject = f"Adapters, {given.shape}, {given.weights} weights, rank {given.rank}"
+        record(subject, "Drains", f"python -m benchmarks.adapters --shape {given.shape}", figures)
+
+
+def of(
+    jobs: Sequence[WorkloadJob], vocab: int, bench: Bench, prefix: str, *, activated: bool = False
+) -> list[CoreRequest]:
+    return siblings(jobs, TokenDraw(vocab, f"siblings {bench.number}"), activated=activated, prefix=prefix)
+
+
+def short(job: WorkloadJob, vocab: int, prefix: str, name: str) -> CoreRequest:
+    """A request so short that the copy of its adapter is seen."""
+    (request,) = as_requests([job], TokenDraw(vocab, "first"), prefix)
+    return replace(request, prompt=request.prompt[:64], sampling=replace(request.sampling, max_tokens=4), adapter=name)
+
+
+if __name__ == "__main__":
+    main()

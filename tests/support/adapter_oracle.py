@@ -21,6 +21,8 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
+CPU = torch.device("cpu")
+
 
 @dataclass
 class AdapterOracle:
@@ -106,11 +108,15 @@ def load_before_start(core: EngineCore, name: str, folder: Path) -> None:
 
 
 def adapter_oracle(
-    family: str, folder: Path, adapters: Mapping[str, Mapping[str, Any]] | None = None, **overrides: Any
+    family: str,
+    folder: Path,
+    adapters: Mapping[str, Mapping[str, Any]] | None = None,
+    device: torch.device = CPU,
+    **overrides: Any,
 ) -> AdapterOracle:
     """A small random model of a family, and adapters of all its linear layers that can have one; with these fields."""
     model = tiny_model(family, folder / "model", **overrides)
-    loaded = load_model(model, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None)
+    loaded = load_model(model, device=device, dtype=torch.float32, cache_dir=None)
     folders = {}
     adapters = {"one": {}, "two": {"use_rslora": True}} if adapters is None else adapters
     for seed, (name, fields) in enumerate(adapters.items(), 1):

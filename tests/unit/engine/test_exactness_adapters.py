@@ -9,14 +9,20 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
+from benchmarks.checkpoints import SCHEMES
+from tests.support.adapter_oracle import AdapterOracle, adaptable, adapter_oracle
 from tests.support.engine_driver import PATIENCE, EngineDriver
-from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options
+from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options, random_prompts
+from tests.support.peft_folders import adapter_tensors, write_adapter
+from tests.support.published_formats import write_dequantized
+from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnknownAdapterError
+from thothy_ai.engine.weights.loader import load_model
 
 MIXED = ("", "one", "two", "two", "one", "")
 
@@ -63,6 +69,16 @@ def test_ranks_from_1_to_256_and_patterns(tmp_path: Path) -> None:
     oracle = adapter_oracle("llama", tmp_path, RANKS)
     roomy = options(preempted=False, chunked=True, overlap=True, prefix_cache=True)
     oracle.check(replace(roomy, adapter_rank=256), ("one", "large", "", "two"))
+
+
+@pytest.mark.parametrize("name", ["AWQ, groups of 32", "GPTQ, groups of 32, asymmetric, act-order, version 2"])
+def test_quantized_bases(name: str, tmp_path: Path) -> None:
+    folder = quantized_model(SCHEMES[name], tmp_path, "qwen2")
+    plain = write_dequantized(folder, tmp_path / "plain")
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    adapter = write_adapter(tmp_path / "one", adapter_tensors(adaptable(plain), 4), 4)
+    oracle = AdapterOracle(loaded, plain, {"one": adapter}, random_prompts(loaded.config.vocab_size))
+    oracle.check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True), ("", "one", "one"))
 
 
 def test_more_adapters_than_slots(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""A wrapper adds to any linear layer what the adapters of a pass's tokens say, and nothing without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.models.layers.adapted import AdapterBank, HostWeights
+from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Format, Linear, SeparateLinears, linear
+from thothy_ai.kernels.reference.operations import ReferenceOperations
+from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
+
+OPERATIONS = ReferenceOperations()
+CPU = torch.device("cpu")
+ROWS = {"a": 32, "b": 16}
+LAYERS: dict[str, Callable[[Tensor], Linear]] = {
+    "dense": lambda weight: DenseLinear(weight, None, shared=False),
+    "packed": linear,
+    "fp8": Fp8Format(OPERATIONS),
+    "separate": lambda weight: SeparateLinears(
+        [linear(weight[:32].clone()), Fp8Format(OPERATIONS)(weight[32:].clone())]
+    ),
+}
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_is_added(name: str, quantized: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    layer = LAYERS[name](torch.randn(48, 64, generator=generator))
+    bank = AdapterBank(OPERATIONS)
+    bank.wrapped(layer, {"other": 16}, 8, {})  # another layer's weights come first in a slot
+    order = torch.randperm(16, generator=generator)
+    adapted = bank.wrapped(layer, ROWS, 64, {"b": order})
+    bank.allocate(2, 5, 6, torch.float32, CPU)
+    numbers = torch.randn(bank.numbers_per_slot(5), generator=generator)
+    bank.fill(1, HostWeights(numbers, torch.tensor([0, 16], dtype=torch.int32)))
+    x = torch.randn(6, 64, generator=generator)
+    given = quantize_fp8(x) if quantized else x
+    plain = layer(given)
+    assert torch.equal(adapted(given), plain)
+    bank.buffer[:6] = torch.tensor([2, 1, 2, 1, 0, 1])
+    bank.begin(6)
+    added = adapted(given) - plain
+    a, b = (view[0] for view in bank.views(numbers[None], 16)[1])
+    low = (dequantize(given) if quantized else x) @ a.t()
+    wanted = torch.cat((low[:, :16] @ b[:32].t(), low[:, 16:] @ b[32:].t()), 1)
+    torch.testing.assert_close(added[[1, 3, 5]], wanted[[1, 3, 5]], atol=1e-3, rtol=1e-3)
+    assert torch.equal(added[[0, 2, 4]], torch.zeros(3, 48))  # of none, and of an adapter that leaves the layer alone
+    assert bank.modules["b"].order is order
+    bank.narrow(torch.tensor([3, 0]))
+    torch.testing.assert_close(adapted(x[[3, 0]])[1], layer(x[[3, 0]])[1])
+    bank.end()
+    assert torch.equal(adapted(given), plain)

@@ -15,10 +15,11 @@ class EngineConfig:
     `token_budget`: maximum tokens per step. `max_rows`: maximum running sequences. `num_blocks` counts the dummy block.
     `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the previous
     one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
-    replay decode steps from CUDA graphs. `windows`: of each group of layers, for which a sequence has blocks of its
-    own, how many tokens a token sees at most, itself included; None: all before it. The first group sees the most.
-    `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots. `adapter_slots`:
-    adapters on the device at once, of at most `adapter_rank`.
+    replay decode steps from CUDA graphs. `drafts`: compute tokens that probably come next where that pays. `windows`:
+    of each group of layers, for which a sequence has blocks of its own, how many tokens a token sees at most, itself
+    included; None: all before it. The first group sees the most. `recurrent`: some layers keep a state of each row, and
+    of prefixes in `kept_states` further slots. `adapter_slots`: adapters on the device at once, of at most
+    `adapter_rank`.
     """
 
     block_size: int
@@ -30,6 +31,7 @@ class EngineConfig:
     overlap: bool = True
     group_rows: int = 1
     graphs: bool = False
+    drafts: bool = False
     windows: tuple[int | None, ...] = (None,)
     recurrent: bool = False
     kept_states: int = 0
@@ -50,6 +52,8 @@ class EngineConfig:
         most = self.windows[0]
         if most is not None and any(each is None or each > most for each in self.windows):
             raise ValueError(f"the first group of layers must see the most: {self.windows}")
+        if self.recurrent and self.drafts:
+            raise ValueError("a rejected draft leaves the state of a recurrent layer wrong")
         if self.recurrent and len(self.windows) > 1:
             raise ValueError("a prefix cannot be resumed both from a state and from windows")
         if self.num_blocks <= len(self.windows):

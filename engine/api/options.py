@@ -146,6 +146,14 @@ class EngineOptions:
         Option("Launch each step before the results of the previous one are read. Default: on a GPU.", _BOTH),
     ] = None
     graphs: Annotated[bool | None, Option("Replay steps from CUDA graphs. Default: on a GPU.", _BOTH)] = None
+    drafts: Annotated[
+        bool,
+        Option(
+            "Compute tokens that probably come next together with the last one, where that saves time. "
+            "Outputs stay the same.",
+            _BOTH,
+        ),
+    ] = False
     threads: Annotated[int | None, Option("Number of CPU threads.", _ENGINE, metavar="N", minimum=1)] = None
     verifier: Annotated[
         Path | None,

@@ -54,6 +54,8 @@ class CoreStats:
     prefill_tokens: int = 0  # computed in chunks that begin inside a prompt, again after a preemption too
     decode_tokens: int = 0
     output_tokens: int = 0
+    drafted_tokens: int = 0  # of decode_tokens
+    accepted_tokens: int = 0  # of those, the right ones
     busy_seconds: Finite = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: Finite = 0.0  # parts of busy_seconds
     decode_seconds: Finite = 0.0

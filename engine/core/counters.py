@@ -47,6 +47,8 @@ class Counters:
             steps=1,
             prefill_tokens=prefill,
             decode_tokens=step.num_tokens - prefill,
+            drafted_tokens=sum(len(draft.tokens) for draft in scheduled.drafts.values()),
+            accepted_tokens=sum(draft.taken for draft in scheduled.drafts.values()),
             busy_seconds=result.seconds,
             prefill_seconds=shares.prefill,
             decode_seconds=shares.decode,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
 from dataclasses import replace
@@ -46,7 +47,8 @@ from thothy_ai.engine.core.adapters import AdapterLoading
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
-from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprobs, take_samples
+from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_drafts, take_logprobs, take_samples
+from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import StepRunner
 from thothy_ai.engine.grammar.batch import catch_up
@@ -105,14 +107,19 @@ class EngineCore:
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         library = AdapterLibrary()
+        self._drafter: AutomaticDrafter | None = None
+        if config.drafts:
+            self._drafter = AutomaticDrafter(runner.seconds_by_size, config.max_sequence_tokens)
+        on_end = (lambda _: None) if self._drafter is None else self._drafter.leave
         self._requests = Requests(
-            config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos, library
+            config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos, library, on_end
         )
         self._adapters = AdapterLoading(library, config, base, self._requests)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
         self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
+        self._waited = 0.0  # seconds, for the step that was read last
         self._stopping = threading.Event()
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
@@ -198,25 +205,38 @@ class EngineCore:
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
+        began = time.perf_counter()
         step = self._launch(last)
         self._publish()  # of the step before the last: launching it does not wait for threads that report events
-        catch_up(sequence.grammar for sequence, _ in self._took)
+        catch_up(dict.fromkeys(sequence.grammar for sequence, _ in self._took))
         self._took = ()
         read = None if last is None else self._read(last)
         masks = None
         if step is not None and step.constrained:
             with self._counters.filling_masks():
-                masks = start_masks(step.scheduled.sampling_members, self._masks)
+                masks = start_masks(step.scheduled.sampling_members, self._masks, step.scheduled.drafts)
         if read is not None:
             self._settle(read)
-        if step is not None and not self._config.overlap:
+        drafter = self._drafter if step is not None and self._drafts_pay() else None
+        if step is not None and (drafter is not None or not self._config.overlap):
             self._sample(step, masks)
-            self._settle(self._read(step))
+            read = self._read(step)
+            self._settle(read)
             step = None
-        self._plan(idle=step is None)
+        was_busy = bool(self._requests)
+        self._plan(idle=step is None, drafter=drafter)
         if step is not None:
             self._sample(step, masks)
+        if self._drafter is not None and read is not None and was_busy:
+            hidden = self._waited if step is not None else read.result.seconds
+            took = time.perf_counter() - began - hidden
+            self._drafter.observe_host(took, len(read.scheduled.members), exposed=step is None)
         return step
+
+    def _drafts_pay(self) -> bool:
+        """Whether to read this step before the next is planned, so that the next may have drafts."""
+        running = self._scheduler.running
+        return self._drafter is not None and self._drafter.is_worthwhile(running, self._config.max_rows - running)
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, if there is one, and sample it unless it needs masks.
@@ -244,23 +264,29 @@ class EngineCore:
                 filled = masks.wait()
             self._launcher.sample(step.handle, filled)
 
-    def _plan(self, *, idle: bool) -> None:
+    def _plan(self, *, idle: bool, drafter: AutomaticDrafter | None = None) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
         if idle:
             self._publish()
         self._requests.take(wait=idle and not self._requests)
-        self._planned = self._scheduler.schedule()
+        self._planned = self._scheduler.schedule(drafter)
         if idle and self._planned is None and self._requests:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
 
     def _read(self, launched: _Launched) -> _Read:
         """Read a step's results, and give its tokens to its members."""
+        began = time.perf_counter()
         with self._counters.waiting():
             result = launched.handle.read()
+        self._waited = time.perf_counter() - began
+        if self._drafter is not None:
+            decodes = not launched.scheduled.prefill.any()
+            self._drafter.times.observe(launched.scheduled.step.num_tokens, result.seconds, decodes=bool(decodes))
         members = launched.scheduled.sampling_members
         if result.logprobs:
             take_logprobs(members, launched.scheduled.step, result.logprobs)
-        take_samples((*member, token) for member, token in zip(members, result.tokens, strict=True))
+        draws = ((*member, token) for member, token in zip(members, result.tokens, strict=True))
+        take_samples(take_drafts(draws, launched.scheduled.drafts))
         scheduled, self._took = launched.scheduled, members
         return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
 

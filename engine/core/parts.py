@@ -23,6 +23,8 @@ from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 log = logging.getLogger(__name__)
 
+_Draw = tuple[int, int]  # of a member: its row, and the position of the token
+
 _CALM_STEPS = 1000  # without running out of memory, until steps may have twice as many tokens again
 
 
@@ -70,13 +72,13 @@ class LaunchedStep:
         results = [part.read() for part in self.parts]
         if len(results) == 1:
             return results[0]
-        tokens: dict[int, int] = {}
+        tokens: dict[_Draw, int] = {}
         logprobs: dict[int, TokenLogprob] = {}
         for part, result in zip(self.parts, results, strict=True):
-            tokens |= zip(_sampling_rows(part.step), result.tokens, strict=True)
+            tokens |= zip(_draws(part.step), result.tokens, strict=True)
             logprobs |= result.logprobs
         seconds = sum(result.seconds for result in results)
-        return StepResult([tokens[row] for row in _sampling_rows(self.step)], seconds, logprobs=logprobs)
+        return StepResult([tokens[draw] for draw in _draws(self.step)], seconds, logprobs=logprobs)
 
 
 class StepLauncher:
@@ -109,9 +111,9 @@ class StepLauncher:
         if len(launched.parts) == 1:
             self._sample(launched.parts[0], masks)
             return
-        places = {row: place for place, row in enumerate(_sampling_rows(launched.step))}
+        places = {draw: place for place, draw in enumerate(_draws(launched.step))}
         for part in launched.parts:
-            own = [places[row] for row in _sampling_rows(part.step)]
+            own = [places[draw] for draw in _draws(part.step)]
             self._sample(part, None if masks is None else masks.of(own))
 
     def _sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
@@ -158,6 +160,8 @@ def _log(error: RuntimeError, step: Step) -> None:
     log.warning("a step of %d members and %d tokens ran out of memory: %s", step.num_members, step.num_tokens, reason)
 
 
-def _sampling_rows(step: Step) -> list[int]:
+def _draws(step: Step) -> list[_Draw]:
+    """The members that sample: a row may draw tokens for several positions."""
     rows: list[int] = step.rows[step.samples].tolist()
-    return rows
+    ends: list[int] = step.ends[step.samples].tolist()
+    return list(zip(rows, ends, strict=True))

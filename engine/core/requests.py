@@ -66,11 +66,12 @@ class Requests:
         vocab_size: int,
         eos: frozenset[int],
         adapters: AdapterLibrary,
+        on_end: Callable[[Sequence], None] = lambda _: None,
     ) -> None:
         self._adapters = adapters
         self._config, self._scheduler, self._counters = config, scheduler, counters
         self._grammars, self._on_events = grammars, on_events
-        self._vocab_size, self._eos = vocab_size, eos
+        self._vocab_size, self._eos, self._on_end = vocab_size, eos, on_end
         self._sequences: dict[str, Sequence] = {}
         self._events: list[Event] = []
         self._admissions = Admissions(CORE)
@@ -248,6 +249,7 @@ class Requests:
         self._admissions.leave(sequence.request.id)
         self._scheduler.retire(sequence)
         self._release(sequence)
+        self._on_end(sequence)
         self._counters.count_ended(sequence)
         self._events.append(FinishedEvent(sequence.request.id, reason, sequence.usage, sequence.error))
         if not self._sequences:

@@ -10,8 +10,9 @@ A sample of NO_TOKEN ends its sequence: its logits are broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from types import MappingProxyType
 from typing import NamedTuple
 
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
@@ -21,8 +22,11 @@ from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.grammar.batch import Filling, advance_all, extend_field, start_filling
 from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
+from thothy_ai.engine.scheduling.drafts import Draft
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
+
+NO_DRAFTS: Mapping[Sequence, Draft] = MappingProxyType({})
 
 
 class PendingMasks(NamedTuple):
@@ -32,12 +36,18 @@ class PendingMasks(NamedTuple):
     members: Seq[tuple[Sequence, int]]
     known: Seq[int]  # rows whose token is known
     filling: Filling
+    drafts: Mapping[Sequence, Draft]
 
     def wait(self) -> StepMasks:
         """The masks, once all of them are there. Members get the tokens that are forced."""
         lacking = self.filling.wait()
         for row in lacking:
-            take_forced(self.members[row][0])
+            sequence, position = self.members[row]
+            draft = self.drafts.get(sequence)
+            if draft is not None and (spans := draft.draws.get(position)):
+                draft.forcing.add(spans)
+            else:
+                take_forced(sequence)
         for row in (*lacking, *self.known):
             sequence, position = self.members[row]
             if position < len(sequence.tokens):
@@ -45,11 +55,14 @@ class PendingMasks(NamedTuple):
         return self.masks.of_step()
 
 
-def start_masks(members: Seq[tuple[Sequence, int]], memory: MaskMemory) -> PendingMasks:
+def start_masks(
+    members: Seq[tuple[Sequence, int]], memory: MaskMemory, drafts: Mapping[Sequence, Draft] = NO_DRAFTS
+) -> PendingMasks:
     """Begin to find the masks of sampling members, some of which have a grammar.
 
     `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
-    forced, and thus known already, only that one is allowed. Until the masks are there, no member may advance.
+    forced, and thus known already, only that one is allowed. Behind a draft, the grammar is that of the draft. Until
+    the masks are there, no member may advance.
     """
     masks = RowMasks(len(members), memory)
     grammars: list[tuple[Grammar, int]] = []
@@ -57,9 +70,13 @@ def start_masks(members: Seq[tuple[Sequence, int]], memory: MaskMemory) -> Pendi
     for row, (sequence, position) in enumerate(members):
         if position < len(sequence.tokens):
             known.append(row)
-        elif (grammar := sequence.grammar) is not None and sequence.finish_reason is None:
-            grammars.append((grammar, row))
-    return PendingMasks(masks, members, known, start_filling(masks, grammars))
+        elif sequence.finish_reason is None:
+            grammar = sequence.grammar
+            if position > len(sequence.tokens):
+                grammar = drafts[sequence].grammar_at(position)
+            if grammar is not None:
+                grammars.append((grammar, row))
+    return PendingMasks(masks, members, known, start_filling(masks, grammars), drafts)
 
 
 def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:
@@ -99,6 +116,39 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     for sequence, _ in taken:
         if len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
             sequence.finish(FinishReason.LENGTH)
+
+
+def take_drafts(
+    draws: Iterable[tuple[Sequence, int, int]], drafts: Mapping[Sequence, Draft]
+) -> Iterator[tuple[Sequence, int, int]]:
+    """Have sequences gain the drafts that their draws agree with; yields the draw of each sequence that comes next.
+
+    `draws` are sequences with the position and the token drawn for it, of each sequence's in order.
+    """
+    drawn: dict[Sequence, list[int]] = {}
+    for sequence, position, token in draws:
+        if sequence in drafts:
+            drawn.setdefault(sequence, []).append(token)
+        else:
+            yield sequence, position, token
+    for sequence, tokens in drawn.items():
+        draft, taken = drafts[sequence], 0
+        if len(sequence.tokens) == draft.start and sequence.finish_reason is None:
+            for span, token in zip(draft.spans, tokens, strict=False):  # behind the last span, one more is drawn
+                if token != span.tokens[0] or taken in draft.forcing:
+                    break
+                sequence.tokens += span.tokens
+                sequence.grammar = span.grammar
+                taken += 1
+            draft.taken = len(sequence.tokens) - draft.start
+            position = sequence.computed = len(sequence.tokens)
+            sequence.tokens_sent = position + 1
+            if taken in draft.forcing:
+                sequence.tokens_sent = position  # the draw may be another token
+                take_forced(sequence)
+        else:
+            position = draft.start
+        yield sequence, position, tokens[taken]
 
 
 def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:

@@ -45,13 +45,13 @@ class DecodeSteps:
         self._scores: Scores  # of a step, once there are graphs
 
     @torch.inference_mode()
-    def capture(self, sizes: list[int], logits: Tensor) -> None:
+    def capture(self, sizes: list[int], logits: Tensor, *, timed: bool) -> None:
         """Capture the passes of these sizes, as far as they are worthwhile. `logits` [most rows, vocab] becomes the
         buffer of their logits.
         """
         self._scores = Scores.buffers(logits)
         pad, abridged, whole = self._passes()
-        self.graphs.capture(sizes, pad, abridged, whole)
+        self.graphs.capture(sizes, pad, abridged, whole, timed=timed)
 
     @torch.inference_mode()
     def capture_adapted(self) -> None:

@@ -66,14 +66,17 @@ class DecodeGraphs:
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self._pool: torch.cuda._POOL_HANDLE
         self.replays = 0  # so far
+        self.seconds: Mapping[int, float] = {}  # of the captured sizes, if they were timed
 
-    def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
+    def capture(
+        self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward, *, timed: bool = False
+    ) -> None:
         """Capture those of `sizes` that no larger one beats.
 
         `forward(size)` computes a step of `size` members from buffers that stay in place, and leaves its results in
         others; `pad(size)` sends a step of padding members to the former. `abridged(size)` runs all kernels of the
         model in one layer of each kind, or is `forward`: it compiles and loads them, which a capture must not, and its
-        graphs are timed to find the slow sizes.
+        graphs are timed to find the slow sizes. The graphs that are kept are `timed` on request.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
@@ -91,6 +94,8 @@ class DecodeGraphs:
                     pad(size)
                     captured[size], _ = capture_graph(partial(forward, size), pool)
                     captured[size].replay()  # copies it to the device, for which the first step of its size would wait
+            if timed:
+                self.seconds = {size: milliseconds / 1e3 for size, milliseconds in _times(captured, pad).items()}
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes, self._captured, self._pool = kept, captured, pool
 

@@ -5,7 +5,7 @@ Knows steps, not sequences or requests. The host waits in `StepHandle.read` only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import product
@@ -86,6 +86,7 @@ class Runner:
         self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
         decided: Decided = alone if ranks is None else ranks.decided
         self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler, decided)
+        self._times_sizes = config.drafts
         self._last: StepHandle | None = None
         self._mixed, self._mixed_adapted = MixedGraphs(decided), MixedGraphs(decided)
         self._adapters: DeviceAdapters | None = None  # until the first one comes
@@ -97,6 +98,11 @@ class Runner:
         """Steps that were replayed from one or several graphs so far."""
         decode, mixed = self._decode, (self._mixed, self._mixed_adapted)
         return decode.graphs.replays + decode.adapted.replays + sum(each.replays for each in mixed)
+
+    @property
+    def seconds_by_size(self) -> Mapping[int, float]:
+        """Seconds of a decode step by the size that it is padded to, without reading KV; none where none was timed."""
+        return self._decode.graphs.seconds
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
@@ -178,7 +184,7 @@ class Runner:
         unowned = np.array([self._rows.padding], np.int32)
         self._copy(StateCopies(unowned, unowned))
         if self._graph_sizes:
-            self._decode.capture(self._graph_sizes, scores)
+            self._decode.capture(self._graph_sizes, scores, timed=self._times_sizes)
         if self._mixed_budget is not None:
             self._capture_mixed(self._mixed, lambda some, call: self._model.body(some, self._cache, call))
         if device.type == "cuda":

@@ -15,6 +15,7 @@ come.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from thothy_ai.engine.api.errors import BudgetTooSmallError
@@ -85,6 +86,12 @@ class Closing:
             says = f"the schema's shortest text has {shortest} tokens; the limit is {budget}"
             raise BudgetTooSmallError(says, "max_tokens")
         self._budget, self.due_at = budget, 0
+
+    def copy(self) -> Closing:
+        """The same closing, of a text that goes on by itself."""
+        other = copy(self)
+        other._reading, other._position = self._reading.copy(), self._position.copy()
+        return other
 
     def is_due(self, taken: Sequence[int]) -> bool:
         """Whether `apply` must see the mask of the token after these."""

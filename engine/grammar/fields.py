@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -184,6 +185,12 @@ class TextState:
         self._after: bytes | None = fields.digest  # of the last field, or of the schema; None after an unknown field
         self._between = b""  # what has followed it
         self._key, self._steady = self._current()  # after the tokens that were read
+
+    def copy(self) -> TextState:
+        """The same state, which reads on by itself."""
+        other = copy(self)
+        other._position = self._position.copy()
+        return other
 
     def key(self, taken: Sequence[int]) -> StateKey | None:
         """The key after these tokens, some of which it has read; None if it is not known."""

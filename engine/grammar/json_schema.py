@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -41,6 +42,23 @@ class JsonGrammar:
         if self.behind:
             self.caught_up(consumed=self._matcher.consume_token(self._tokens[-1]))
         return self._matcher
+
+    def after(self, token: int) -> tuple[JsonGrammar, Sequence[int]] | None:
+        """The grammar of a text that has another token, and the tokens that are forced after it, which that grammar has
+        taken; None if the token is not allowed, or no further one is drawn.
+        """
+        if self._failed or self.matcher.validate_tokens([token]) != 1:
+            return None
+        other = copy(self)
+        other._tokens, other._state, other._matcher = [*self._tokens], self._state.copy(), self._matcher.deep_copy()
+        other._closing = None if self._closing is None else self._closing.copy()
+        if other.extend_field(token):
+            return other, ()
+        other.advance(token)
+        forced = () if other.finished or not other.may_force_after(token) else other.forced()
+        for each in forced:
+            other.advance(each)
+        return None if other.finished else (other, forced)
 
     def extend_field(self, token: int) -> bool:
         """Take a token if it only adds characters to a text field: the text does not end with it, and nothing is forced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 
 _STRING_END = re.compile(rb'["\\]')
 _LAST = 8
@@ -20,6 +21,13 @@ class JsonPosition:
         self._value_began = False
         self.in_string = False
         self.last = b""  # the text's last bytes, eight at most
+
+    def copy(self) -> JsonPosition:
+        """The same position, which goes on by itself."""
+        other = copy(self)
+        other._path = [*self._path]
+        other._key = None if self._key is None else bytearray(self._key)
+        return other
 
     @property
     def place(self) -> Place:

@@ -48,6 +48,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
         lambda stats: stats.core.gap_seconds,
     ),
     "replayed_steps": ("Forward passes replayed from a CUDA graph.", lambda stats: stats.core.replayed_steps),
+    "drafted_tokens": ("Tokens computed as drafts.", lambda stats: stats.core.drafted_tokens),
+    "accepted_tokens": ("Drafted tokens that were right.", lambda stats: stats.core.accepted_tokens),
     "output_tokens": ("Tokens generated.", lambda stats: stats.core.output_tokens),
     "repetitions": ("Requests stopped because they repeated themselves.", lambda stats: stats.text.repetitions),
     "saved_tokens": (

@@ -187,6 +187,11 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu, groups = device.type == "cuda", layer_groups(model, options)
+    if options.drafts and model.recurrent:
+        raise InvalidRequestError(
+            "--drafts: the model has recurrent layers, whose states a wrong draft would change; start it without",
+            "drafts",
+        )
     rows = options.max_rows or _usual_rows(model, options, device)
     kept = max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
     return EngineConfig(
@@ -198,6 +203,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
         graphs=on_gpu if options.graphs is None else options.graphs,
+        drafts=options.drafts,
         windows=groups.windows,
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,

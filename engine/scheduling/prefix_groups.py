@@ -138,12 +138,23 @@ class PrefixGroups:
                 continue
             sequences = (self._sequences[place] for place in places)
             present = [left.pop(sequence) for sequence in sequences if sequence in left]
-            parts = -(-len(present) // self._rows)  # of even size; a single sequence is no group
-            bounds = [len(ordered) + len(present) * part // parts for part in range(parts + 1)] if parts else []
-            groups += [PrefixGroup(a, b - a, depth * self._block_size) for a, b in pairwise(bounds) if b - a > 1]
+            groups += self._evenly(len(ordered), len(present), depth)
             ordered += present
         ordered += left.values()
         return ordered, groups
+
+    def of_one(self, first: int, size: int, computed: int) -> list[PrefixGroup]:
+        """The groups of one sequence's `size` members from place `first` on, which have that many tokens before them in
+        the same blocks.
+        """
+        depth = computed // self._block_size
+        return self._evenly(first, size, depth) if depth >= self._min_blocks else []
+
+    def _evenly(self, first: int, size: int, depth: int) -> list[PrefixGroup]:
+        """Members side by side, in groups of even size; a single one is no group."""
+        parts = -(-size // self._rows)
+        bounds = [first + size * part // parts for part in range(parts + 1)] if parts else []
+        return [PrefixGroup(a, b - a, depth * self._block_size) for a, b in pairwise(bounds) if b - a > 1]
 
     def _agree(self, shared: list[_Shared]) -> None:
         """Shorten prefixes to where a table differs at a place that some sequence still sees.

@@ -18,6 +18,7 @@ from thothy_ai.engine.scheduling.adapter_slots import AdapterSlots
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.block_tables import BlockTables, FoundTables
 from thothy_ai.engine.scheduling.blocks import BlockPool, Chain
+from thothy_ai.engine.scheduling.drafts import Drafter, Room
 from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
@@ -73,8 +74,11 @@ class Scheduler:
         if sequence.adapter is None or self.adapters.enter(sequence, sequence.adapter):
             self._waiting.add(sequence)
 
-    def schedule(self) -> ScheduledStep | None:
-        """The next step, to be launched before another one is planned; None when nothing can run now."""
+    def schedule(self, drafter: Drafter | None = None) -> ScheduledStep | None:
+        """The next step, to be launched before another one is planned; None when nothing can run now.
+
+        With a `drafter`, which needs all steps to be read, a step that only decodes may have drafts.
+        """
         self._states.begin_step()
         for sequence in self._passed:  # before others are preempted for want of these blocks
             if sequence.row != NO_ROW and self._tables.release_unread(sequence):
@@ -91,6 +95,8 @@ class Scheduler:
             self._admit(self.token_budget, builder)  # nothing else runs that their copies could run beside
         if not builder.has_members:
             return None
+        if drafter is not None:
+            self._add_drafts(drafter, builder)
         graph_rows = self._config.max_rows if self._config.graphs else 0
         return builder.build(self._groups, graph_rows, self.adapters.take_copies())
 
@@ -224,6 +230,31 @@ class Scheduler:
         end = sequence.until(min(known, computed + budget))
         self._take(sequence, end, builder, samples=end == known)
         return end - computed
+
+    def _add_drafts(self, drafter: Drafter, builder: StepBuilder) -> None:
+        """Have sequences that draw a token compute drafts of the next ones, each of which takes a member of the step.
+
+        Drafts take free blocks only, one for each sequence at most.
+        """
+        places = self._config.max_rows - builder.num_tokens
+        drawing = builder.drawing
+        if places <= 0 or not drawing:
+            return
+        size = self._config.block_size
+        spare = size if len(drawing) * self._tables.groups <= self.pool.available else 0
+        rooms = []
+        for sequence in drawing:
+            held = sequence.num_blocks * size + spare - sequence.computed
+            # Behind the last draft comes a draw.
+            left = min(
+                sequence.max_tokens - sequence.output_tokens - 1, self._config.max_sequence_tokens - sequence.known
+            )
+            rooms.append(Room(sequence, max(0, min(held, left, places))))
+        for sequence, draft in drafter.choose(rooms, builder.num_tokens, places).items():
+            missing = self.pool.blocks_for(draft.start + len(draft.tokens)) - sequence.num_blocks
+            if missing > 0:
+                self._tables.extend(sequence, missing)
+            builder.draft(sequence, draft)
 
     def _start(self, sequence: Sequence, budget: int, growth: int, kept: int) -> bool:
         """Give a waiting sequence its cached prefix, its first blocks and a row; False if there is no room.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 
@@ -35,7 +35,8 @@ from thothy_ai.engine.api.step import (
     StateCopies,
     Step,
 )
-from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
+from thothy_ai.engine.scheduling.drafts import Draft
+from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
@@ -49,6 +50,7 @@ class ScheduledStep:
 
     `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
     `planned`: the sequences in the order in which they were planned: one that reads another's KV comes after it.
+    `drafts`: of those that have some; each drafted token is a member of its own.
     """
 
     step: Step
@@ -56,6 +58,7 @@ class ScheduledStep:
     prefill: NDArray[np.bool_]
     admitted: tuple[Sequence, ...]
     planned: Seq[Sequence] = ()
+    drafts: Mapping[Sequence, Draft] = field(default_factory=dict)
 
     @property
     def order(self) -> Int32:
@@ -82,6 +85,19 @@ class StepBuilder:
         self._restored: dict[int, int] = {}  # by the slot that a state is copied to, the one that it comes from
         self._kept: dict[int, int] = {}
         self._adapted = False
+        self._drafts: dict[Sequence, Draft] = {}
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the step computes so far."""
+        return sum(member[3] for member in self._members)
+
+    @property
+    def drawing(self) -> list[Sequence]:
+        """The sequences that draw a token; none if a part of a prompt is computed, too."""
+        if any(prefill for *_, prefill in self._members):
+            return []
+        return [member[0] for member in self._members if member[4]]
 
     def admit(self, sequence: Sequence) -> None:
         """Add a sequence with a new row, of which the device has nothing."""
@@ -107,6 +123,16 @@ class StepBuilder:
     def has_members(self) -> bool:
         return bool(self._members)
 
+    def draft(self, sequence: Sequence, draft: Draft) -> None:
+        """Add members with a draft's tokens, behind the sequence's last one; it draws after each span."""
+        self._drafts[sequence] = draft
+        self._tokens.add(sequence.row, draft.start, [*sequence.tokens, *draft.tokens])
+        if sequence.num_blocks > sequence.blocks_sent:
+            for place, table in enumerate(sequence.tables, sequence.row * len(sequence.tables)):
+                self._blocks.add(place, sequence.blocks_sent, table)
+            sequence.blocks_sent = sequence.num_blocks
+        sequence.in_flight += len(draft.tokens)
+
     def restore(self, row: int, slot: int) -> None:
         """Begin the row with the state in `slot`."""
         self._restored[row] = slot
@@ -128,7 +154,8 @@ class StepBuilder:
         singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
         longer = [member for member in self._members if member[3] > 1]
         few = sum(member[3] for member in longer) <= min(graph_rows - len(singles), _MAX_SPLIT)
-        if few and not any(prefill for *_, prefill in longer):  # forced tokens, for which a graph has room
+        few &= not any(prefill for *_, prefill in longer)
+        if few or self._drafts:  # forced tokens, for which a graph has room; drafts are chosen for that room
             for member in longer:
                 member[0].in_flight += member[3] - 1
             longer = [
@@ -137,6 +164,8 @@ class StepBuilder:
                 for place in range(start, start + count)
             ]
         ordered = [*singles, *longer]
+        if self._drafts:
+            ordered, groups = self._with_drafts(ordered, groups, prefix_groups)
         sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
         starting = [
             Start(each.row, each.request.sampling, each.seed, each.prompt_tokens, each.end_tokens)
@@ -158,7 +187,28 @@ class StepBuilder:
             _slots(sequences, starts) if self._adapted else NO_UPDATES.rows,
         )
         planned = [member[0] for member in self._members]
-        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
+        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned, self._drafts)
+
+    def _with_drafts(
+        self, members: list[_Member], groups: list[PrefixGroup], prefix_groups: PrefixGroups
+    ) -> tuple[list[_Member], list[PrefixGroup]]:
+        """Members with those of drafts behind them. A sequence's own are a group, which reads their KV once; with its
+        last token, unless that is in a group already.
+        """
+        grouped = sum(group.size for group in groups)  # they come first
+        alone = {member[0]: member for member in members[grouped:] if member[4] and member[0] in self._drafts}
+        ordered = [*members[:grouped], *(each for each in members[grouped:] if alone.get(each[0]) is not each)]
+        groups = [*groups]
+        for sequence, draft in self._drafts.items():
+            own = [alone[sequence]] if sequence in alone else []
+            draws, count = draft.draws, len(draft.tokens)
+            own += [
+                (sequence, sequence.row, place, 1, place + 1 in draws, False)
+                for place in range(draft.start, draft.start + count)
+            ]
+            groups += prefix_groups.of_one(len(ordered), len(own), own[0][2])
+            ordered += own
+        return ordered, groups
 
 
 def _slots(sequences: Seq[Sequence], starts: Seq[int]) -> Int32:

@@ -3,6 +3,7 @@
     python -m benchmarks.drafts record FILE [--cases 10]    outputs of the bundled model for jobs of the four kinds
     python -m benchmarks.drafts label FILE                  labelled texts that people wrote, with its tokenizer
     python -m benchmarks.drafts replay MODEL'S PEOPLE'S     prints and records what drafts would gain
+    python -m benchmarks.drafts measure FILE [--shape llama-8b] [--kind hook]      on a GPU: what they do gain
 
 A draft is right where it equals the recorded token; tokens that grammars force are known without any. Prices are those
 of llama-8b in bfloat16 by `device_model`: of a step of a captured size, of the KV that it reads, and 1 ms and 30 us
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.device_model import LLAMA
+from benchmarks.drafts.measure import measure
 from benchmarks.drafts.recording import KINDS, Recorded, Recorder, labelled, read, save
 from benchmarks.drafts.replay import Costs, Replayed, replay
 from benchmarks.results import Row, Table, record, table
@@ -27,6 +29,7 @@ ROWS = 1, 4, 16, 32, 64
 COSTS = Costs(LLAMA)
 HEADER = ("outputs", "rows", "tokens a step", "drafts a row", "accepted", "gain")
 MATCH_HEADER = ("outputs", "kind", "1", "2 to 3", "4 to 7", "8 to 15", "16 or more")
+MEASURED = ("at once", "tokens", "per second without", "with drafts", "times", "drafted", "right")
 _BOUNDS = (2, 3, 5, 7, 99)  # classes of lengths below which a column of these ends
 
 
@@ -83,7 +86,7 @@ def study(model: Path, people: Path) -> None:
         "python -m benchmarks.drafts replay",
         [
             (
-                "llama-8b on an H200 at 1, 16, 64 rows, times without drafts: outputs of the bundled model; texts of people",
+                "llama-8b at 1, 16, 64 rows, times without drafts: outputs of the bundled model; texts of people",
                 "; ".join(", ".join(f"{found[ROWS.index(rows)]:.2f}" for rows in (1, 16, 64)) for found in mixed),
                 "1.1 at 16",
             )
@@ -98,14 +101,22 @@ def study(model: Path, people: Path) -> None:
 def main() -> None:
     """Record outputs, or replay them."""
     parser = CommandLine("drafts", __doc__)
-    parser.add_argument("what", choices=("record", "label", "replay"))
+    parser.add_argument("what", choices=("record", "label", "replay", "measure"))
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--cases", type=positive(int), default=10, help="of each kind")
+    parser.add_argument("--shape", default="llama-8b")
+    parser.add_argument("--weights", default="auto", choices=("auto", "fp8"))
+    parser.add_argument("--kind", choices=KINDS, help="of the outputs that are measured; default: all")
     options = parser.parse_args()
     if len(options.files) != (2 if options.what == "replay" else 1):
         parser.error("replay needs two files, the others one")
     if options.what == "replay":
         study(*options.files)
+        return
+    if options.what == "measure":
+        records = [each for each in read(options.files[0]) if options.kind in (None, each.kind)]
+        records.sort(key=lambda each: each.source)
+        print(table(MEASURED, measure(options.shape, options.weights, records)))
         return
     recorder = Recorder(bundled_model_path())
     try:

@@ -22,7 +22,7 @@ Places = NDArray[np.int64]
 
 
 class Tokens:
-    """A text that grows. Of more than `most` tokens, the older half is forgotten."""
+    """A text that grows. Before it has more than `most` tokens, the older half is forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most, self._count = most, 0
@@ -37,7 +37,8 @@ class Tokens:
         """Add tokens at the end."""
         tokens = tokens[-self._most :]
         if self._count + len(tokens) > self._most:
-            kept = self._buffer[max(0, self._count - self._most // 2) : self._count].copy()
+            keep = min(self._count, self._most // 2, self._most - len(tokens))
+            kept = self._buffer[self._count - keep : self._count].copy()
             self._buffer[: len(kept)], self._count = kept, len(kept)
         if (needed := self._count + len(tokens)) > len(self._buffer):
             self._buffer = np.concatenate((self.tokens, np.empty(needed, np.int32)))

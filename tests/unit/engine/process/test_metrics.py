@@ -41,6 +41,8 @@ STATS = EngineStats(
         decode_seconds=20.5,
         mask_seconds=21.5,
         replayed_steps=6,
+        drafted_tokens=9,
+        accepted_tokens=4,
         gap_seconds=22.5,
     ),
     MemoryStats(used_bytes=5, total_bytes=6, planned_bytes=7),
@@ -75,6 +77,8 @@ thothy_engine_prefix_cache_queried_tokens_total 13.0
 thothy_engine_prefix_cache_hit_tokens_total 14.0
 thothy_engine_tokens_total{phase="prefill"} 15.0
 thothy_engine_tokens_total{phase="decode"} 16.0
+thothy_engine_drafted_tokens_total 9.0
+thothy_engine_accepted_tokens_total 4.0
 thothy_engine_output_tokens_total 17.0
 thothy_engine_busy_seconds_total 18.5
 thothy_engine_mask_seconds_total 21.5

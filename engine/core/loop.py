@@ -20,9 +20,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from thothy_ai.engine.adapters.folder import Base
@@ -81,7 +83,8 @@ class EngineCore:
     """Implements `Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks.
 
     Without `grammars`, requests with a schema are refused; without a `base`, adapters are. Steps that are not
-    `repeatable` are not tried again when they run out of memory.
+    `repeatable` are not tried again when they run out of memory. `step_seconds`: those of decode steps without KV, by
+    the captured sizes, where they were measured.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class EngineCore:
         grammars: GrammarCompiler | None = None,
         repeatable: bool = True,
         base: Base | None = None,
+        step_seconds: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         repeatable = repeatable and not config.recurrent
@@ -109,7 +113,7 @@ class EngineCore:
         library = AdapterLibrary()
         self._drafter: AutomaticDrafter | None = None
         if config.drafts:
-            self._drafter = AutomaticDrafter(runner.seconds_by_size, config.max_sequence_tokens)
+            self._drafter = AutomaticDrafter(step_seconds, config.max_sequence_tokens)
         on_end = (lambda _: None) if self._drafter is None else self._drafter.leave
         self._requests = Requests(
             config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos, library, on_end

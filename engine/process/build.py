@@ -119,6 +119,7 @@ def build_core(
         grammars=grammars,
         repeatable=group is None,
         base=base,
+        step_seconds=alone.seconds_by_size,
     )
 
 

@@ -23,6 +23,7 @@ _MAX_HEIGHT = 128
 _MIN_HEIGHT = 16  # on a GPU: of a matrix that its tensor cores multiply
 _MAX_WIDTH = 64  # tokens that a program reads at once
 _QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's queries, and for keys and values ahead
+_PROGRAMS, _MAX_SPLIT = 512, 16  # that keep a GPU busy; tiles that share what a query sees
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -67,10 +68,12 @@ class FlexAttention:
 
     group_rows = 1
 
-    def __init__(self, shape: AttentionShape) -> None:
+    def __init__(self, shape: AttentionShape, programs: int | None = None) -> None:
+        """`programs`: into how many a step that decodes few sequences is divided. Default: what keeps a GPU busy."""
         self._on_gpu = shape.device.type == "cuda"
+        self._programs = programs or (_PROGRAMS if self._on_gpu else 1)
         self._planned: AttentionBatch | None = None
-        self._tiles: dict[tuple[int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
+        self._tiles: dict[tuple[int, int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
         self._seen: dict[tuple[Tiles, int, AttentionParams], Seen] = {}
 
     def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
@@ -102,24 +105,32 @@ class FlexAttention:
         kv_heads = cache.keys.shape[2]
         grouped = q.unflatten(1, (kv_heads, -1))  # [T, kv_heads, heads, D]
         heads, out = grouped.shape[2], torch.zeros_like(q) if out is None else out.zero_()
-        for tiles in self._tiles_of(heads, q.shape[2] * q.element_size()):
+        for tiles in self._tiles_of(kv_heads, heads, q.shape[2] * q.element_size()):
             queries = grouped[tiles.tokens, :, tiles.members].transpose(0, 1)
             attended, mass = self._attend(queries, cache, tiles, params, heads)
+            tokens, members = tiles.tokens, tiles.members
+            if tiles.split > 1:
+                attended, mass = _merged(attended, mass, tiles)
+                tokens, members = (
+                    each.view(-1, tiles.split, tiles.height)[:, 0].flatten() for each in (tokens, members)
+                )
             if sinks is not None:  # one more score, whose value is zeros, takes its share of the softmax
-                of_lines = sinks.view(kv_heads, heads)[:, tiles.members]
+                of_lines = sinks.view(kv_heads, heads)[:, members]
                 attended = (attended * torch.sigmoid(mass - of_lines)[..., None]).to(q.dtype)
-            out.unflatten(1, (kv_heads, -1))[tiles.tokens, :, tiles.members] = attended.transpose(0, 1)
+            out.unflatten(1, (kv_heads, -1))[tokens, :, members] = attended.to(q.dtype).transpose(0, 1)
         return out
 
-    def _tiles_of(self, heads: int, head_bytes: int) -> tuple[Tiles, ...]:
-        if (heads, head_bytes) not in self._tiles:
+    def _tiles_of(self, kv_heads: int, heads: int, head_bytes: int) -> tuple[Tiles, ...]:
+        key = kv_heads, heads, head_bytes
+        if key not in self._tiles:
             most = min(_MAX_HEIGHT, _QUERY_BYTES // head_bytes)
             low, high = heights(heads, _MIN_HEIGHT if self._on_gpu else 1, most)
             batch = self._batch
-            decoding = (Tiles.decoding(batch, heads, low),) if batch.num_decode else ()
+            split = max(1, min(_MAX_SPLIT, self._programs // max(1, kv_heads * batch.num_decode)))
+            decoding = (Tiles.decoding(batch, heads, low, split),) if batch.num_decode else ()
             others = len(batch.query_lens) > batch.num_decode
-            self._tiles[heads, head_bytes] = (*decoding, *((Tiles.prefilling(batch, heads, high),) if others else ()))
-        return self._tiles[heads, head_bytes]
+            self._tiles[key] = (*decoding, *((Tiles.prefilling(batch, heads, high),) if others else ()))
+        return self._tiles[key]
 
     def _attend(
         self, queries: Tensor, cache: LayerCache, tiles: Tiles, params: AttentionParams, heads: int
@@ -139,6 +150,14 @@ class FlexAttention:
             return by_tile(layer, queries, cache, seen, places)
         attended, mass = _compiled(layer)(queries[None], pool, _pool(cache.values)[0], seen, places)
         return attended[0], mass[0]
+
+
+def _merged(attended: Tensor, mass: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """[kv_heads, lines, …] of tiles that share what their queries see -> those of the queries."""
+    mass = mass.unflatten(1, (-1, tiles.split, tiles.height))
+    results = attended.unflatten(1, (-1, tiles.split, tiles.height))
+    merged = (results * mass.softmax(2)[..., None]).sum(2)
+    return merged.flatten(1, 2), mass.logsumexp(2).flatten(1)
 
 
 def _pool(blocks: Tensor) -> tuple[Tensor, int]:

@@ -24,10 +24,12 @@ class Tiles:
 
     `rows` [N]: whose tokens they are. `tokens` [N * height]: the token of each line among those of the step, `members`
     [N * height] its head among those of a KV head, and `positions` [N * height] its position in the sequence.
-    `firsts`, `lasts` [N]: the positions of a tile's first and last token.
+    `firsts`, `lasts` [N]: the positions of a tile's first and last token. Each run of `split` tiles has the same
+    queries, and shares what these see among its tiles.
     """
 
     height: int
+    split: int
     rows: Tensor
     tokens: Tensor
     members: Tensor
@@ -36,12 +38,15 @@ class Tiles:
     lasts: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, starts: Tensor, firsts: Tensor, counts: Tensor, heads: int, height: int) -> Self:
+    def of(
+        cls, rows: Tensor, starts: Tensor, firsts: Tensor, counts: Tensor, heads: int, height: int, split: int = 1
+    ) -> Self:
         """Of tiles whose first tokens are `starts` [N] of the step, at positions `firsts` [N]; `counts` [N] tokens."""
         line = torch.arange(height, device=rows.device)
         place = torch.minimum(line // heads, counts[:, None] - 1)
         return cls(
             height=height,
+            split=split,
             rows=rows.long(),
             tokens=(starts[:, None] + place).flatten().long(),
             members=(line % heads).repeat(len(rows)),
@@ -51,14 +56,14 @@ class Tiles:
         )
 
     @classmethod
-    def decoding(cls, batch: AttentionBatch, heads: int, height: int) -> Self:
-        """One tile for each sequence that decodes, and for a single one two that are alike: torch compiles another
+    def decoding(cls, batch: AttentionBatch, heads: int, height: int, split: int = 1) -> Self:
+        """`split` tiles for each sequence that decodes, and for a single one twice as many: torch compiles another
         kernel for sizes of 1. Nothing is asked of the host, so that a graph may have them.
         """
         count = batch.num_decode
-        members = torch.arange(max(2, count), device=batch.rows.device).clamp(max=count - 1)
+        members = torch.arange(max(2, count), device=batch.rows.device).clamp(max=count - 1).repeat_interleave(split)
         firsts = batch.context_lens[members].long() - 1
-        return cls.of(batch.rows[members], members, firsts, torch.ones_like(members), heads, height)
+        return cls.of(batch.rows[members], members, firsts, torch.ones_like(members), heads, height, split)
 
     @classmethod
     def prefilling(cls, batch: AttentionBatch, heads: int, height: int) -> Self:
@@ -106,11 +111,15 @@ class Seen(NamedTuple):
         # Of the others, some are stale, and belong to other sequences: they count in a place that nothing reads.
         places = torch.zeros(num_blocks + 1, dtype=torch.int32, device=table.device)
         places[torch.where(seen, tables, num_blocks)] = place.int()
+        # Of a run of tiles, each has its share of whole blocks, and the first one has the others.
+        turn = torch.arange(len(whole), device=table.device) % tiles.split
+        share = -((whole - after) // tiles.split)
+        start = whole + turn * share
         return cls(
             parts=_gathered(tables, parts),
-            num_parts=(before[:, 0] + end - after).int(),
-            wholes=_gathered(tables, whole[:, None] + place),
-            num_wholes=(after - whole).int(),
+            num_parts=torch.where(turn == 0, before[:, 0] + end - after, 0).int(),
+            wholes=_gathered(tables, start[:, None] + place),
+            num_wholes=torch.minimum(after - start, share).clamp(min=0).int(),
             tables=tables.int(),
             places=places,
         )

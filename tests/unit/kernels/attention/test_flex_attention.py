@@ -34,8 +34,8 @@ def params_of(name: str, heads: int) -> AttentionParams:
 KINDS = ("plain", "window", "soft cap", "alibi", "all")
 
 
-def attended(case: Case, params: AttentionParams, sinks: Tensor | None = None) -> Tensor:
-    attention = FlexAttention(shape_of(case))
+def attended(case: Case, params: AttentionParams, sinks: Tensor | None = None, programs: int = 1) -> Tensor:
+    attention = FlexAttention(shape_of(case), programs)
     attention.plan(case.batch)
     return attention(case.q, case.cache, params, sinks=sinks)
 
@@ -55,6 +55,16 @@ def test_mixed_steps(kind: str, heads: int, kv_heads: int, dim: int, block_size:
     check(case, params, torch.linspace(-3, 4, heads))
     if params.window is not None:
         check(case.with_freed_blocks(params.window), params)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [[(1, 203)], [(1, 17), (1, 1), (1, 133), (9, 40)]])
+def test_tiles_share_what_few_sequences_see(lengths: list[tuple[int, int]], kind: str) -> None:
+    """Some of them see nothing."""
+    case, params = make_case(lengths, heads=6, kv_heads=2, dim=8, block_size=4, seed=5), params_of(kind, 6)
+    for sinks in (None, torch.linspace(-3, 4, 6)):
+        out = attended(case, params, sinks, programs=40)
+        torch.testing.assert_close(out.double(), textbook(case, params, sinks), atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))

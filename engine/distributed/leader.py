@@ -67,6 +67,7 @@ class Group:
         self._lost, self._closing = threading.Event(), threading.Event()
         self.error: EngineError | None = None  # why a rank was lost
         self._leading: LeadingRunner | None = None
+        self.ranks: ProcessGroup | None = None
         store = open_store(self._size)
         self._others = [_Rank(rank, self._lose) for rank in range(1, self._size)]
         try:
@@ -125,6 +126,9 @@ class Group:
         self._closing.set()
         for rank in self._others:
             rank.close()
+        if self.ranks is not None:
+            self.ranks.leave()
+            self.ranks = None
 
     def _require_all(self) -> None:
         if self.error is not None:

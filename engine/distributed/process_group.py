@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ _HOST = "127.0.0.1"
 _JOIN_SECONDS = 120.0
 _ENVIRONMENT = {
     "NCCL_NVLS_ENABLE": "0",  # NVLink multicast, which deadlocks where a container may not use it
+    "NCCL_GRAPH_REGISTER": "0",  # of the buffers of each sum in each graph, which takes long and saves little
     "NCCL_SOCKET_IFNAME": "lo",  # all ranks are on this machine, whose own name may resolve to nothing
     "GLOO_SOCKET_IFNAME": "lo",
 }
@@ -30,8 +32,9 @@ class ProcessGroup:
     def __init__(self, rank: int, size: int, device: torch.device, store: TCPStore) -> None:
         """Join; returns once all ranks have joined, and their devices are connected."""
         self.rank, self.size = rank, size
-        os.environ.update(_ENVIRONMENT)
-        on_gpu = device.type == "cuda"
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        self._on_gpu = on_gpu = device.type == "cuda"
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=store,
@@ -54,7 +57,7 @@ class ProcessGroup:
 
     def decided(self, value: T) -> T:
         values = [value]
-        dist.broadcast_object_list(values, device=torch.device("cpu"))
+        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
 
     def least(self, number: int) -> int:
@@ -63,8 +66,11 @@ class ProcessGroup:
         return int(found)
 
     def leave(self) -> None:
-        """Leave the group. CUDA graphs with its operations must be gone: NCCL waits for them."""
-        dist.destroy_process_group()
+        """Leave the group, whose other ranks are gone."""
+        if self._on_gpu and dist.group.WORLD is not None:
+            dist.group.WORLD.abort()  # NCCL would wait for graphs that have its operations, and for the others
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
 
 
 def open_store(size: int) -> TCPStore:

@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -75,7 +76,9 @@ def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
     workspace += adapter_bytes(model.adapters, sizes, options, model.dtype)
     states = state_bytes(model.config, sizes, options, model.dtype)
     blocks = num_blocks(kv_bytes, workspace, states, sizes, options, device)
-    config = replace(sizes, num_blocks=blocks if ranks is None else ranks.least(blocks))
+    config = replace(sizes, num_blocks=blocks)
+    if ranks is not None:
+        config = ranks.decided(replace(sizes, num_blocks=ranks.least(blocks)))
     pool = kv_bytes * config.num_blocks + states
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)
@@ -95,7 +98,8 @@ def build_core(
 
     `group`: the ranks that share the model, this process's being the first.
     """
-    alone, config, planned, kv_bytes, states = build_runner(loaded, options)
+    with nullcontext() if group is None else group.blaming():
+        alone, config, planned, kv_bytes, states = build_runner(loaded, options)
     runner: StepRunner = alone
     base: Base | None = _base(loaded, config, options, alone)
     if group is not None:

@@ -77,7 +77,7 @@ def _run(
     from thothy_ai.engine.distributed.steps import follow, ring_bytes  # noqa: PLC0415
     from thothy_ai.engine.execution.device import resolve_device, use_device  # noqa: PLC0415
     from thothy_ai.engine.process.build import build_runner  # noqa: PLC0415
-    from thothy_ai.engine.process.resident import load  # noqa: PLC0415
+    from thothy_ai.engine.process.resident import keep_what_is_loaded, load  # noqa: PLC0415
 
     if join.threads is not None:
         torch.set_num_threads(join.threads)
@@ -91,6 +91,7 @@ def _run(
         channel.send(RankLoaded())
         built = build_runner(loaded, asked.options)
         frames = FrameReader(memory, ring_bytes(built.config, loaded.config.vocab_size), notices)
+        keep_what_is_loaded()
         channel.send(RankReady())
         follow(built.runner, frames)
         del loaded, built, frames

@@ -48,9 +48,7 @@ def start_core(
     grammars = GrammarCompiler(loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
     core = build_core(loaded, options, on_events, grammars, group)
     file = record(core.info())
-    gc.collect()
-    gc.freeze()  # what was loaded stays: the collector need not traverse it again
-    gc.set_threshold(_YOUNG_OBJECTS)
+    keep_what_is_loaded()
     core.start(file)
     try:
         for name, folder in adapters_of(options.adapters).items():
@@ -59,6 +57,13 @@ def start_core(
         core.stop()
         raise
     return core
+
+
+def keep_what_is_loaded() -> None:
+    """What was loaded stays: the collector need not traverse it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
 
 
 def load_together(options: EngineOptions, text: ModelText, group: Group) -> LoadedModel:

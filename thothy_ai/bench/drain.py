@@ -21,6 +21,7 @@ from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, Refused
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
@@ -75,11 +76,11 @@ NO_LATER = Later()
 
 
 class BenchCore:
-    """A started core around a model that is already on its device."""
+    """A started core around a model that is already on its device, or on those of a group."""
 
-    def __init__(self, loaded: LoadedModel, options: EngineOptions) -> None:
+    def __init__(self, loaded: LoadedModel, options: EngineOptions, group: Group | None = None) -> None:
         self._inbox = _Inbox()
-        self.core: EngineCore = build_core(loaded, options, self._inbox.take)
+        self.core: EngineCore = build_core(loaded, options, self._inbox.take, group=group)
         self._inbox.watch(self.core)
         self.core.start()
 

@@ -69,7 +69,7 @@ def test_adapters_are_refused(options: dict[str, object]) -> None:
         Group(replace(START, **options))
 
 
-def test_a_rank_that_cannot_load_says_why_and_one_that_dies_names_the_step_s_members(tmp_path: Path) -> None:
+def test_a_rank_that_dies_names_the_step_s_members(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     with two_ranks() as group, EngineDriver(lambda on_events: SharedModel(group, folder).build(

@@ -41,6 +41,15 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     Runner.forward = forward
 """
 
+FAILS = """
+import sys
+if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
+    from thothy_ai.engine.execution.runner import Runner
+    def fail(*_):
+        raise RuntimeError("no room for graphs")
+    Runner.__init__ = fail
+"""
+
 
 def ranks_of(core: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{core}/task/{core}/children").read_text().split()]
@@ -88,6 +97,14 @@ def test_a_core_that_is_killed_takes_its_ranks_along(model: Path, url: str) -> N
         os.kill(rank, signal.SIGSTOP)  # even if it cannot notice
         os.kill(core, signal.SIGKILL)
         until_dead(rank)
+
+
+def test_a_rank_that_fails_while_it_starts_ends_the_start_with_its_error(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAILS)
+    with started(options(model, url, tensor_parallel=2), tmp_path) as process:
+        code, errors = ended(process)
+    assert code == 2
+    assert errors[-1] == "thothy engine: rank 1: no room for graphs"
 
 
 def test_a_model_that_does_not_divide_is_refused_in_one_line(model: Path, url: str) -> None:

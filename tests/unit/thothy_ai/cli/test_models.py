@@ -48,6 +48,17 @@ def test_a_model_that_loads(folder: Path) -> None:
     assert fields(check(folder, "--nan").stdout)["values"] == "all were read"
 
 
+def test_a_model_on_several_devices(folder: Path) -> None:
+    alone, shared = (
+        json.loads(check(folder, "--tensor-parallel", count, "--json").stdout)["memory"] for count in (1, 2)
+    )
+    assert shared["device"] == "each of 2 devices like cpu"
+    assert shared["kv_bytes_per_token"] == alone["kv_bytes_per_token"] / 2
+    assert alone["weights"] / 2 < shared["weights"] < alone["weights"]
+    refused = fields(check(folder, "--tensor-parallel", 4, exit_code=1).stdout)["refused"]
+    assert refused == "memory: 4 devices cannot share this model: it has 6 heads and 2 KV heads"
+
+
 def test_a_model_that_does_not(folder: Path) -> None:
     shard = min(folder.glob("model-*.safetensors"))
     shard.write_bytes(b"x")

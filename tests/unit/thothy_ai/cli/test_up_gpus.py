@@ -21,6 +21,8 @@ from thothy_ai.engine.process import gpus
         (("--gpus", "-1"), "--gpus: '-1' is not a GPU"),
         (("--gpus", "GPU-3f2a"), "no NVIDIA GPU found on this machine"),
         (("--gpus", "all", "--engines", "2"), "--engines is for engines on the CPU"),
+        (("--engines", "2", "--tensor-parallel", "2"), "--tensor-parallel is for GPUs"),
+        (("--gpus", "none", "--tensor-parallel", "2"), "--tensor-parallel is for GPUs"),
     ],
 )
 def test_a_machine_without_gpus(

@@ -120,6 +120,7 @@ OTHER_VALUES = {
     "dtype": "float16",
     "weights": "fp8",
     "kv_dtype": "fp8",
+    "attention": "flex",
     "state_dtype": "bfloat16",
     "kept_states": 5,
     "adapter_slots": 4,

@@ -209,6 +209,8 @@ class Runner:
     def _warm_up_adapters(self, tokens: int) -> None:
         """Run steps with adapters, and capture their graphs, so that nothing is compiled in service."""
         bank = self._model.adapters
+        for power in range(tokens.bit_length()):  # sorting is compiled for several lengths
+            bank.begin(1 << power)
         for counts in self._warm_up_steps(tokens):
             last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
             inputs = self._rows.apply(Step.of_padding(self._rows.padding, counts))

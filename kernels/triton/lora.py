@@ -58,7 +58,7 @@ def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, o
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"])
+@triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"])
 def _shrink_kernel(
     out,
     x,
@@ -123,7 +123,9 @@ def _product(mine, theirs):
     return product
 
 
-@triton.jit(do_not_specialize=["tiles_count", "blocks_count", "count", "rank_stride"])
+@triton.jit(
+    do_not_specialize=["tiles_count", "blocks_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"]
+)
 def _expand_kernel(
     out,
     shrunk,

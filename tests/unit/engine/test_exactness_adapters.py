@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 from benchmarks.checkpoints import SCHEMES
 from tests.support.adapter_oracle import AdapterOracle, adaptable, adapter_oracle
 from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.graphs_without_gpu import rerun_captured
 from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options, random_prompts
 from tests.support.peft_folders import adapter_tensors, write_adapter
 from tests.support.published_formats import write_dequantized
@@ -22,6 +24,7 @@ from tests.support.tiny_models import FAMILIES
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnknownAdapterError
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.weights.loader import load_model
 
 MIXED = ("", "one", "two", "two", "one", "")
@@ -147,3 +150,23 @@ def test_unloading_one_in_use_and_loading_its_name_again(oracles) -> None:
 def test_an_engine_without_slots_refuses_adapters(oracles) -> None:
     with pytest.raises(AdapterLoadError, match="--adapter-slots"):
         oracles("llama").core(replace(ROOMY, adapter_slots=0), lambda _: None)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_graphs_are_captured_for_steps_with_adapters_and_without(
+    oracles, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, what was captured runs again; real graphs are tests/gpu's."""
+    runners = rerun_captured(monkeypatch, (1, 4, 8))
+    start = Runner.start_adapters
+
+    def started(runner: Runner, *sizes: Any) -> None:
+        start(runner, *sizes)
+        runner._decode.capture_adapted()
+
+    monkeypatch.setattr(Runner, "start_adapters", started)
+    point = options(preempted=False, chunked=False, overlap=overlap, prefix_cache=True, graphs=True)
+    oracles("llama").check(point, MIXED)
+    assert runners[0]._decode.adapted.replays > 5
+    oracles("llama").check(point, ("",))
+    assert (runners[1]._decode.adapted.replays, runners[1]._decode.graphs.replays > 5) == (0, True)

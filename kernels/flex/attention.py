@@ -140,14 +140,13 @@ class FlexAttention:
         key = tiles, cache.table, params
         if key not in self._seen:
             self._seen[key] = Seen.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
-        seen = self._seen[key]
-        pool, stride = _pool(cache.keys)
-        size = queries.shape[-1]
-        scale, head_bytes = params.scale_of(size), size * queries.element_size()
-        layer = Layer(params, scale, heads, tiles.height, block_size, stride, head_bytes)
-        places = Places.of(tiles, seen, params)
+        seen, size = self._seen[key], queries.shape[-1]
+        places, head_bytes = Places.of(tiles, seen, params), size * queries.element_size()
+        layer = Layer(params, params.scale_of(size), heads, tiles.height, block_size, 1, head_bytes)
         if not self._on_gpu:
             return by_tile(layer, queries, cache, seen, places)
+        pool, stride = _pool(cache.keys)
+        layer = layer._replace(stride=stride)
         attended, mass = _compiled(layer)(queries[None], pool, _pool(cache.values)[0], seen, places)
         return attended[0], mass[0]
 
@@ -272,7 +271,7 @@ def by_tile(layer: Layer, queries: Tensor, cache: LayerCache, seen: Seen, places
     """What a program of flex_attention's kernel computes for each tile: queries [kv_heads, lines, D] -> the same, and
     the logarithm [kv_heads, lines] of what scores add up to.
     """
-    score_mod, mask_mod = mods(layer._replace(stride=1), places)
+    score_mod, mask_mod = mods(layer, places)
     head = torch.arange(queries.shape[0])[:, None, None]
     out, mass = torch.empty_like(queries), queries.new_empty(queries.shape[:2], dtype=torch.float32)
     for tile, (parts, wholes) in enumerate(_lists(seen)):

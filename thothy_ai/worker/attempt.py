@@ -68,7 +68,7 @@ class StoppedError(Exception):
 
 
 class NotSentError(Exception):
-    """The engine was lost before a step's first call could be sent: none is in flight."""
+    """The engine was lost while no call was in flight: before a step's first one could be sent, or after the last."""
 
 
 class AdapterChangedError(Exception):
@@ -283,16 +283,23 @@ class _AttemptCalls:
 
     async def find_adapter(self) -> None:
         """Note which weights the claim's adapter has. Raises `UnknownAdapterError`."""
-        if (name := self._claim.adapter) and (found := (await self._monitor.adapters()).get(name)) is None:
+        if (name := self._claim.adapter) and (found := (await self._adapters()).get(name)) is None:
             raise UnknownAdapterError(f"the engine has no adapter {name}")
         self._adapter = found if name else None
 
     async def check_adapter(self) -> None:
         """Raise `AdapterChangedError` if it has others by now. One that was unloaded has finished what it had begun."""
         if (before := self._adapter) is not None:
-            now = (await self._monitor.adapters()).get(before.name, before)
+            now = (await self._adapters()).get(before.name, before)
             if now.digest != before.digest:
                 raise AdapterChangedError
+
+    async def _adapters(self) -> dict[str, AdapterInfo]:
+        """Those that the engine has now. Raises `NotSentError`: no call is in flight that could have killed it."""
+        try:
+            return await self._monitor.adapters()
+        except EngineLostError as error:
+            raise NotSentError(str(error)) from error
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,8 @@ from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_ben
 from thothy_ai.admin.adapters import check_name, conflicts, list_adapters
 from thothy_ai.admin.engines import engines
 from thothy_ai.admin.model_aliases import set_alias
+from thothy_ai.engine.api import AdapterInfo
+from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.errors import AdapterNameError
 from thothy_ai.producer.drafts import load_kinds
 from thothy_ai.queue.pauses import pause_part, resume_part
@@ -115,6 +118,23 @@ def test_weights_that_change_under_a_name_do_not_mix_in_a_job(queue: Queue) -> N
     [artifact] = queue.rows("SELECT provenance FROM artifact")
     assert artifact.provenance["adapter"]["digest"] == "2"
     assert queue.job(job_id).failures == 0
+
+
+def test_an_engine_that_is_lost_when_it_is_asked_for_its_adapters_costs_the_job_nothing(queue: Queue) -> None:
+    with adapted(queue, acme="1") as (bench, _):
+        answers, lost = bench.client.adapters, [EngineLostError("away"), EngineLostError("away")]
+
+        async def adapters() -> tuple[AdapterInfo, ...]:
+            if len(lost) == 2 or (lost and bench.client.submitted):  # before the first call, and after the last
+                raise lost.pop()
+            return await answers()
+
+        with patch.object(bench.client, "adapters", adapters):
+            [job_id] = bench.work("ok", model="acme")
+            bench.settle()
+    attempts = queue.rows("SELECT outcome, reason FROM attempt WHERE job_id = :id ORDER BY attempt", id=job_id)
+    assert [tuple(row) for row in attempts] == [("released", "engine_away")] * 2 + [("succeeded", None)]
+    assert (queue.job(job_id).failures, queue.job(job_id).engine_deaths) == (0, 0)
 
 
 def test_names_that_are_taken_and_names_that_mean_two_things(queue: Queue) -> None:

@@ -98,7 +98,7 @@ def _lemmatizer() -> Lemmatizer:
 
 @cache
 def _dictionaries() -> StreamDictionaryFactory:
-    """Keeps all languages, 2 to 60 MB each; that of simplemma keeps eight, and builds the others again and again."""
+    """Keeps all languages, 2 to 33 MB each; that of simplemma keeps eight, and builds the others again and again."""
     from simplemma.strategies.dictionaries import StreamDictionaryFactory  # noqa: PLC0415  as above
 
     return StreamDictionaryFactory(cache_max_size=len(_LISTED | LEMMATIZED))

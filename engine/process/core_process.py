@@ -6,6 +6,7 @@ to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and 
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import socket
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from thothy_ai.engine.core.loop import EngineCore
 
 WITHOUT_PARENT = 1
+_LOADING_OBJECTS = 200_000  # before the collector looks at them: imports make 290,000, and hardly any garbage
 _SWITCH_SECONDS = 0.0002  # after which a thread that compiles grammars gives the interpreter back to the core's
 
 ToParent = Channel[FromCore, ToCore]
@@ -59,6 +61,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Load the model that the parent asks for, serve it, and end with the core."""
     log_to_stderr()
+    gc.set_threshold(_LOADING_OBJECTS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     end_with_parent()
     channel: ToParent = Channel(socket.socket(fileno=int(sys.argv[1])), FROM_CORE, TO_CORE)

@@ -22,11 +22,14 @@ class Core:
 
     failure = None
 
-    def __init__(self, _: object, __: EngineOptions, on_events: Any, ___: object) -> None:
+    def __init__(self, _: object, __: EngineOptions, on_events: Any, *___: object) -> None:
         on_events([])
 
     def info(self) -> EngineInfo:
         return INFO
+
+    def adapters(self) -> tuple[()]:
+        return ()
 
     def join(self) -> None:
         """At once."""

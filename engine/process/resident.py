@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +99,8 @@ def load(options: EngineOptions, text: ModelText, ranks: Ranks | None = None) ->
     device = resolve_device(options.device)
     use_device(device)
     dtype = resolve_dtype(options.dtype, device)
-    progress = LoadingProgress(sys.stderr)
+    # A terminal has room for one rank's bar; what others load is in the log.
+    progress = LoadingProgress(io.StringIO() if ranks is not None and ranks.rank else sys.stderr)
     try:
         with progress.showing():
             triton = start_triton(device)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache as remembered
 from types import FunctionType, MethodType
-from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from thothy_ai.kernels.flex.mods import Layer, Places, mods
 from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
 
@@ -24,41 +24,6 @@ _MIN_HEIGHT = 16  # on a GPU: of a matrix that its tensor cores multiply
 _MAX_WIDTH = 64  # tokens that a program reads at once
 _QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's queries, and for keys and values ahead
 _PROGRAMS, _MAX_SPLIT = 512, 16  # that keep a GPU busy; tiles that share what a query sees
-ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-
-
-class Places(NamedTuple):
-    """What scores depend on beside queries and keys: see `Tiles` and `Seen`. `slopes` [heads] and `cap` [] as in the
-    parameters: torch compiles a float into no kernel, and takes it for a tensor on the CPU.
-    """
-
-    positions: Tensor
-    members: Tensor
-    tables: Tensor
-    places: Tensor
-    slopes: Tensor | None
-    cap: Tensor | None
-
-    @classmethod
-    def of(cls, tiles: Tiles, seen: Seen, params: AttentionParams) -> Self:
-        """Those of one kind of layer."""
-        device = tiles.positions.device
-        slopes = None if params.slopes is None else _constant(params.slopes, device)
-        cap = None if params.soft_cap is None else _constant(params.soft_cap, device)
-        return cls(tiles.positions, tiles.members, seen.tables, seen.places, slopes, cap)
-
-
-class Layer(NamedTuple):
-    """What is compiled into a kernel. `stride`: how many blocks the cache goes on from one block to the next."""
-
-    params: AttentionParams
-    scale: float
-    heads: int  # of queries, for each of keys
-    height: int
-    block_size: int
-    stride: int
-    head_bytes: int
 
 
 class FlexAttention:
@@ -170,40 +135,6 @@ def _pool(blocks: Tensor) -> tuple[Tensor, int]:
     tokens = ((number - 1) * stride + 1) * block_size
     strides = (tokens * blocks.stride(1), blocks.stride(2), blocks.stride(1), blocks.stride(3))
     return blocks.as_strided((1, kv_heads, tokens, dim), strides), stride
-
-
-@remembered
-def _constant(value: float | tuple[float, ...], device: torch.device) -> Tensor:
-    return torch.tensor(value, dtype=torch.float32, device=device)
-
-
-def mods(layer: Layer, places: Places) -> tuple[ScoreMod, MaskMod]:
-    """The functions of a score and of a mask that flex_attention takes, of the pool's tokens as keys."""
-    params, size = layer.params, layer.block_size
-    positions, members, tables, of_blocks, slopes, cap = places
-
-    def key_position(key: Tensor) -> Tensor:
-        return of_blocks[key // size // layer.stride] * size + key % size
-
-    def score(score: Tensor, batch: Tensor, head: Tensor, line: Tensor, key: Tensor) -> Tensor:
-        del batch
-        if cap is not None:
-            score = torch.tanh(score / cap) * cap
-        if slopes is not None:
-            score = score + slopes[head * layer.heads + members[line]] * (key_position(key) - positions[line])
-        return score
-
-    def mask(batch: Tensor, head: Tensor, line: Tensor, key: Tensor) -> Tensor:
-        del batch, head
-        block = key // size // layer.stride
-        own = tables[line // layer.height, of_blocks[block]] == block
-        query, position = positions[line], key_position(key)
-        seen = own & (position <= query)
-        if params.window is not None:
-            seen = seen & (query - position < params.window)
-        return seen
-
-    return score, mask
 
 
 class FlexLayer(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
 from thothy_ai.kernels.flex import FlexAttention
 from thothy_ai.kernels.flex import attention as flex
-from thothy_ai.kernels.flex.attention import Layer, Places
+from thothy_ai.kernels.flex.mods import Layer, Places, mods
 from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
 from thothy_ai.kernels.paged import AttentionParams, LayerCache
 
@@ -105,7 +105,7 @@ def test_whole_blocks_are_seen_as_a_whole_and_others_not_at_all(kind: str) -> No
     for tiles in (Tiles.decoding(case.batch, 2, 2), Tiles.prefilling(case.batch, 2, 16)):
         seen = Seen.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
         places = Places.of(tiles, seen, params)
-        _, mask = flex.mods(Layer(params, 1.0, 2, tiles.height, 4, 1, 32), places)
+        _, mask = mods(Layer(params, 1.0, 2, tiles.height, 4, 1, 32), places)
         head, key = torch.zeros(1, dtype=torch.int64), torch.arange(len(case.cache.keys) * 4)
         shown = mask(head, head, torch.arange(len(tiles.positions))[:, None], key)
         shown = shown.view(-1, tiles.height, len(case.cache.keys), 4)

@@ -135,8 +135,9 @@ def main() -> None:
         show("no adapter again", drained(0), base)
         if max(given.counts) > given.slots:
             names = ["a0", *(f"a{number}" for number in range(1, 1 + given.slots)), "a0", "a0"]
+            once = Bench(core, 1)
             *_, copied, resident = [
-                bench.seconds(lambda prefix, name=name: [short(templates[0], vocab, prefix, name)]) for name in names
+                once.seconds(lambda prefix, name=name: [short(templates[0], vocab, prefix, name)]) for name in names
             ]
             figures.append(("first use from host memory", f"{1e3 * (copied - resident):.1f} ms", "under 50 ms"))
             print(*figures[-1])

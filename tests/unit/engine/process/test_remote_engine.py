@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from benchmarks.one_process import load_engine
+from tests.support.adapter_oracle import adaptable
 from tests.support.engine_process import ENDLESS, core_of, ended, options, ready, started, with_client
 from tests.support.local_client import LocalEngineClient
+from tests.support.peft_folders import adapter_tensors, write_adapter
 from thothy_ai.engine.api import BeamSearch, Choice, GenerationRequest, LogitBias, Message, SamplingParams
-from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.api.errors import AdapterLoadError, GrammarError, UnknownAdapterError
 from thothy_ai.engine.serving.client import EngineClient, connect
 
 ASKING = SamplingParams(
@@ -65,7 +67,7 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
 FAILING_GRAMMARS = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
-    from thothy_ai.engine.api.errors import GrammarError
+    from thothy_ai.engine.api.errors import AdapterLoadError, GrammarError, UnknownAdapterError
     from thothy_ai.engine.process import resident
     class Failing:
         finished, left = False, 5
@@ -169,6 +171,50 @@ def test_two_processes_say_what_one_says_and_share_no_large_library(model: Path,
         code, errors = ended(process)
     assert code == 0
     assert not any("Traceback" in line for line in errors)
+
+
+def test_adapters_are_loaded_at_start_and_while_the_engine_runs(model: Path, url: str, tmp_path: Path) -> None:
+    modules = adaptable(model)
+    one, two = (
+        str(write_adapter(tmp_path / name, adapter_tensors(modules, 4, seed, scale=2.0), 4))
+        for seed, name in enumerate(("one", "two"))
+    )
+
+    async def text(client: EngineClient, adapter: str) -> str:
+        sampling = SamplingParams(max_tokens=20, ignore_eos=True)
+        request = GenerationRequest(f"of {adapter}", text="Once upon a time", sampling=sampling, adapter=adapter)
+        return (await (await client.submit(request)).result()).text
+
+    async def body(client: EngineClient) -> None:
+        before = await client.stats()
+        assert (before.adapters.changes, before.adapters.loaded) == (1, 1)
+        loaded = await client.load_adapter("second", two)
+        assert (loaded.name, loaded.rank, loaded.folder) == ("second", 4, two)
+        assert [each.name for each in await client.adapters()] == ["first", "second"]
+        texts = [await text(client, name) for name in ("", "first", "second")]
+        assert len({*texts}) == 3
+        with pytest.raises(AdapterLoadError, match="No such file"):
+            await client.load_adapter("third", str(tmp_path / "none"))
+        await client.unload_adapter("first")
+        with pytest.raises(UnknownAdapterError, match="first"):
+            await text(client, "first")
+        assert await client.load_adapter("first", one) in await client.adapters()
+        assert await text(client, "first") == texts[1]
+        while (await client.stats()).adapters.changes != 4:  # with the next step
+            pass
+
+    with started(options(model, url, adapters=(f"first={one}",))) as process:
+        ready(process)
+        with_client(url, body)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+
+
+def test_an_engine_does_not_start_with_an_adapter_that_is_not_there(model: Path, url: str) -> None:
+    with started(options(model, url, adapters=("first=/nowhere",))) as process:
+        code, lines = ended(process)
+    assert code == 2  # as for a model
+    assert "/nowhere" in lines[-1]
 
 
 def test_what_a_core_reports_as_it_starts_comes_after_ready(model: Path, url: str, tmp_path: Path) -> None:

@@ -174,3 +174,15 @@ def test_the_arithmetic_sends_none_where_a_step_is_full(loaded: LoadedModel) -> 
     assert counts.drafted_tokens == 0
     assert fewer.accepted_tokens > 0
     assert alone.tokens == {each.id: expected.tokens[each.id] for each in requests[:2]}
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_whatever_the_arithmetic_chooses_the_tokens_are_the_same(loaded: LoadedModel, *, overlap: bool) -> None:
+    """With times as this machine has them; a batch that shrinks, whose later requests resemble the first."""
+    prompts = random_prompts(VOCAB)
+    requests = [
+        request(f"{number}", prompts[number % 4], replace(GREEDY, max_tokens=6 + number % 19)) for number in range(24)
+    ]
+    expected = plain(loaded, requests).tokens
+    with EngineDriver(lambda on_events: build_core(loaded, replace(WITH, overlap=overlap), on_events)) as driver:
+        assert driver.run(requests).tokens == expected

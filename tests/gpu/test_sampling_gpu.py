@@ -17,6 +17,7 @@ from tests.support.constrained import (
     check_draws,
     check_schema,
 )
+from tests.support.drafted import check_drafts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -47,6 +48,12 @@ def test_draws_are_those_of_the_cpu_and_do_not_depend_on_batch_mates(
     models: Pair, *, overlap: bool, graphs: bool
 ) -> None:
     check_draws(*models, overlap=overlap, graphs=graphs)
+
+
+@pytest.mark.parametrize("repeats", [1, 6])  # long prompts: a draft's members read them as a group
+@pytest.mark.parametrize(AXES, MATRIX)
+def test_drafts_change_no_token(models: Pair, repeats: int, *, overlap: bool, graphs: bool) -> None:
+    check_drafts(*models, repeats, overlap=overlap, graphs=graphs)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llguidance") is None, reason="llguidance is not installed here")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,41 +9,16 @@ import pytest
 import torch
 
 from tests.support.byte_tokenizer import schema_grammar
-from tests.support.constrained import DRAWS, MAX_TOKENS, VOCAB, request
-from tests.support.engine_driver import Collected, EngineDriver
+from tests.support.constrained import GREEDY, VOCAB, request
+from tests.support.drafted import WITH, check_drafts, drafted, plain, spoiled
+from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.api import CoreStats, LogitBias, SamplingParams
+from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.drafting.drafter import AutomaticDrafter
-from thothy_ai.engine.drafting.matching import Tokens
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-
-WITH = replace(ROOMY, drafts=True)
-GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
-CHANGED = (  # scores that depend on what was written, and on how much
-    SamplingParams(frequency_penalty=0.7, presence_penalty=0.3),
-    SamplingParams(temperature=0.9, frequency_penalty=1.2, seed=4),
-    SamplingParams(logit_bias=(LogitBias(5, 3.0), LogitBias(6, -3.0)), temperature=0.5, seed=3),
-    SamplingParams(min_tokens=9, stop_token_ids=tuple(range(0, VOCAB, 9))),
-    SamplingParams(stop_token_ids=tuple(range(0, VOCAB, 9))),
-)
-
-
-class EagerDrafter(AutomaticDrafter):
-    """Sends every draft that it finds."""
-
-    def is_worthwhile(self, rows: int, places: int) -> bool:
-        return bool(rows and places > 0)
-
-    def _plain_rate(self, rows: int) -> float:
-        return 1e-9
-
-    def _seconds(self, rows: int, drafts: int) -> float:
-        return 1.0
 
 
 @pytest.fixture(scope="module")
@@ -59,50 +33,13 @@ def byte_model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
 
 
-def drafted(
-    loaded: LoadedModel, requests: Sequence[CoreRequest], remembered: Iterable[Sequence[int]], options: EngineOptions
-) -> tuple[Collected, CoreStats]:
-    """What requests get from an engine that remembers these outputs."""
-    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
-        core = driver.core
-        core._drafter = EagerDrafter({}, options.max_context or 60)
-        core._requests._on_end = core._drafter.leave
-        texts = core._drafter._profiles["", ""] = Tokens(4096)
-        for output in remembered:
-            texts.end()
-            texts.add([*output])
-        collected = driver.run(requests)
-    return collected, core.stats().core
-
-
-def plain(loaded: LoadedModel, requests: Sequence[CoreRequest]) -> Collected:
-    with EngineDriver(lambda on_events: build_core(loaded, ROOMY, on_events)) as driver:
-        return driver.run(requests)
-
-
-def spoiled(outputs: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Outputs of which each sixth token is another one."""
-    return [[token ^ 1 if place % 6 == 5 else token for place, token in enumerate(output)] for output in outputs]
-
-
-SAMPLED = [*DRAWS, *CHANGED]
 OPTIONS = [{}, {"overlap": True}, {"kv_tokens": 64}, {"token_budget": 7}, {"graphs": True, "overlap": True}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_drafts_change_no_token(loaded: LoadedModel, options: dict[str, int]) -> None:
-    """Greedy and sampled, with penalties, biases and ends; preempted and chunked; among right and wrong drafts."""
-    requests = [
-        request(f"{number}", random_prompts(VOCAB)[number % 8], replace(each, max_tokens=MAX_TOKENS))
-        for number, each in enumerate([GREEDY, *SAMPLED])
-    ]
-    expected = plain(loaded, requests).tokens
-    outputs = [expected[each.id] for each in requests]
-    found, counts = drafted(loaded, requests, [*outputs, *spoiled(outputs)], replace(WITH, **options))
-    assert found.tokens == expected
-    assert 0 < counts.accepted_tokens < counts.drafted_tokens
-    without = sum(map(len, outputs))
-    assert counts.decode_tokens - counts.drafted_tokens < without  # steps were saved
+    """Preempted and chunked, too."""
+    counts = check_drafts(loaded, loaded, **options)
     assert counts.attributed_seconds == pytest.approx(counts.busy_seconds)
 
 

@@ -95,7 +95,9 @@ def _bytes(text: str) -> int:
 @app.command(short_help="Point an alias at a model or an adapter.")
 def alias(
     name: Annotated[str, typer.Argument(help="Alias that jobs name.", metavar="NAME")],
-    target: Annotated[str, typer.Argument(help="Name of the model or the adapter, as engines serve it.", metavar="TARGET")],
+    target: Annotated[
+        str, typer.Argument(help="Name of the model or the adapter, as engines serve it.", metavar="TARGET")
+    ],
 ) -> None:
     """Point an alias at a model or an adapter. Queued jobs that name it are dispatched to its engines from now on.
 

@@ -88,7 +88,7 @@ class Bench:
             self._core.core.load_adapter(f"{prefix}{own.name}", str(own)).result()
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="llama-8b")
     parser.add_argument("--weights", default="auto", choices=("auto", "fp8"))
@@ -99,7 +99,11 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 8, 64])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--record", action="store_true", help="Write the figures to benchmarks/results.")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
     options = EngineOptions(
         "", device=given.device, weights=given.weights, adapter_slots=given.slots, adapter_rank=given.rank
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.step import RowUpdates
+from thothy_ai.engine.scheduling.drafts import Draft, Span
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
@@ -105,3 +106,30 @@ def test_a_prefill_is_not_split() -> None:
     prompt, decoding = sequence(3), sequence(1)
     step = built((prompt, 0, 3, True), (decoding, 5, 1, True), graph_rows=1024).step
     assert step.counts.tolist() == [1, 3]
+
+
+def test_drafted_tokens_are_members_that_read_their_row_as_a_group() -> None:
+    """Each draws after its span; the rest of a forced span does not. A sequence that reads its prompt with others has
+    its drafts in a group of their own.
+    """
+    alone, one, other = (sequence(row) for row in range(3))
+    for each, first in ((alone, 50), (one, 60), (other, 60)):
+        each.tokens = [5] * 140
+        each.prompt_tokens, each.tokens_sent = 136, 140
+        each.tables, each.num_blocks = [[*range(first, first + 34), 90 + each.row, 95 + each.row]], 36
+    groups, builder = PrefixGroups(4, 4), StepBuilder()
+    for each in (alone, one, other):
+        groups.join(each)
+        builder.add(each, 139, 1, samples=True)
+    assert builder.drawing == [alone, one, other]
+    builder.draft(alone, Draft(140, [Span((1, 2), None), Span((3,), None)]))
+    builder.draft(one, Draft(140, [Span((4,), None), Span((6,), None)]))
+    scheduled = builder.build(groups)
+    assert scheduled is not None
+    step = scheduled.step
+    assert step.rows.tolist() == [2, 1, 0, 0, 0, 0, 1, 1]
+    assert step.starts.tolist() == [139, 139, 139, 140, 141, 142, 140, 141]
+    assert step.samples.tolist() == [True, True, True, False, True, True, True, True]
+    assert [column.tolist() for column in step.groups] == [[0, 2, 6], [2, 4, 2], [136, 136, 140]]
+    assert runs(step.new_tokens) == [(0, 140, [1, 2, 3]), (1, 140, [4, 6])]
+    assert (alone.in_flight, one.in_flight, other.in_flight) == (3, 2, 0)

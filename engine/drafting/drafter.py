@@ -24,7 +24,7 @@ from thothy_ai.engine.scheduling.drafts import Draft, Room, Span
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _MOST = 16  # drafted tokens of a sequence in a step
-_LEAST_CHANCE = 0.02  # beyond which no more are looked for
+_LEAST_CHANCE = 0.1  # beyond which no more are looked for
 _PROFILES, _PROFILE_TOKENS = 64, 1 << 15  # texts that are kept, the last used ones, and their length
 _FRACTIONS = 8  # of the drafts found, at which what they give is remembered
 _FIRST_GAINS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # before any were looked for

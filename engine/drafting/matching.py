@@ -84,10 +84,16 @@ class Match(NamedTuple):
         if not len(self.places):
             return None
         found = self.text[self.places[-_COUNTED:]].tolist()
+        if len(found) == 1:  # mostly
+            return None if found[0] == _END else Predicted(found[0], 1.0)
         [(token, count)] = Counter(reversed(found)).most_common(1)
         return None if token == _END else Predicted(token, count / len(found))
 
     def after(self, token: int) -> Match:
         """The match once the text has this token, too."""
+        if len(self.places) == 1 and self.text[self.places[0]] == token and self.places[0] + 1 < len(self.text):
+            return Match(self.text, self.places + 1, self.length + 1)
+        if not len(self.places):
+            return self
         places = self.places[self.text[self.places] == token] + 1
         return Match(self.text, places[places < len(self.text)], self.length + 1)

@@ -17,7 +17,10 @@ from thothy_ai.kernels.flex import FlexAttention
 from thothy_ai.kernels.paged import AttentionParams, LayerCache
 from thothy_ai.kernels.triton.attention import PagedAttention
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),  # torch 2.11, as it compiles
+]
 GPU = torch.device("cuda", 0)
 LENGTHS = [(1, 117), (1, 1), (1, 36), (1, 33), (1, 340), (70, 70), (3, 200), (160, 310), (2, 2)]
 SLOPES = tuple(2.0 ** -(1 + head) for head in range(8))

@@ -64,7 +64,7 @@ def fallback_config(kind: str, **overrides: Any) -> PreTrainedConfig:
 def fallback_model(kind: str, tmp_path: Path, **overrides: Any) -> Path:
     """Save a random float32 model of architecture `kind` under `tmp_path` and return its folder."""
     config = fallback_config(kind, **overrides)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes

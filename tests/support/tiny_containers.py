@@ -78,7 +78,7 @@ def tiny_container(name: str, tmp_path: Path, *, tied: bool = False, around: str
         tie_word_embeddings=tied,
         **own,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
         for part, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes

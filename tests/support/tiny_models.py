@@ -242,7 +242,7 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
     shard_size = overrides.pop("max_shard_size", "1GB")
     seed = overrides.pop("seed", 0)
     config = AutoConfig.for_model(family, **(_SHAPE | _OF_FAMILY.get(family, {}) | overrides))
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for name, parameter in model.named_parameters():  # transformers starts these at constants, which hides mistakes

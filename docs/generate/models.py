@@ -69,7 +69,8 @@ def models_page() -> str:
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
         " attention, and one with weights that sequences do not affect each other. Attention\nwith ALiBi (BLOOM, MPT,"
         " some Falcons) is computed by torch's FlexAttention, which reads no KV in fp8; `--attention flex` chooses"
-        " it\nfor any model. Checked token for token, with combinations of these:",
+        " it\nfor any model, on a GPU for one whose heads have 16 numbers or more. Checked token for token, with"
+        " combinations of these:",
         f"{listed(CHECKED)}.",
         "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),

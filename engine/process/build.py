@@ -36,6 +36,7 @@ from thothy_ai.engine.process.sizing import (
     check_room,
     engine_sizes,
     layer_groups,
+    max_blocks,
     num_blocks,
     state_bytes,
     workspace_bytes,
@@ -75,7 +76,8 @@ def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
     workspace = workspace_bytes(model.config, sizes, model.dtype, device)
     workspace += adapter_bytes(model.adapters, sizes, options, model.dtype)
     states = state_bytes(model.config, sizes, options, model.dtype)
-    blocks = num_blocks(kv_bytes, workspace, states, sizes, options, device)
+    most = max_blocks(model.config, sizes, options, device)
+    blocks = num_blocks(kv_bytes, workspace, states, most, sizes, options, device)
     config = replace(sizes, num_blocks=blocks)
     if ranks is not None:
         config = ranks.decided(replace(sizes, num_blocks=ranks.least(blocks)))

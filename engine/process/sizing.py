@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -37,7 +38,8 @@ _MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # states of prefixes, which siblings share
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
 _MAX_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
-_MIN_FLEX_BLOCK = 16  # tokens, on a GPU
+_MIN_FLEX_BLOCK, _MIN_FLEX_HEAD = 16, 16  # tokens and numbers, on a GPU
+_FLEX_NUMBERS = 1 << 31  # of a pool of keys: torch's kernel finds a token's by 32 bits
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, of each kind of heads, and for CUDA graphs
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 _ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
@@ -91,8 +93,8 @@ def plan_memory(
     ranks = options.tensor_parallel
     whole, model = model, model.shared_by(ranks)
     sizes = engine_sizes(model, options, device)
-    if options.attention == "flex" or model.needs_flex:
-        _require_flex(options, sizes.block_size if device.type == "cuda" else None)
+    if _through_flex(model, options):
+        _require_flex(model, sizes, options, device)
     asked = device if memory is None else _ELSEWHERE
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, asked)
     if memory is not None:
@@ -117,14 +119,43 @@ def plan_memory(
     )
 
 
-def _require_flex(options: EngineOptions, block_size: int | None) -> None:
-    """InvalidRequestError for a cache that FlexAttention does not read; `block_size` is that of a GPU."""
+def _through_flex(model: ModelConfig, options: EngineOptions) -> bool:
+    """Whether torch's FlexAttention computes the model's attention."""
+    return options.attention == "flex" or model.needs_flex
+
+
+def _require_flex(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device) -> None:
+    """InvalidRequestError for a cache that FlexAttention does not read, and for heads that it does not compute."""
     if options.kv_dtype == "fp8":
         raise InvalidRequestError("FlexAttention reads no KV in fp8: use --kv-dtype auto")
-    if block_size is not None and (block_size < _MIN_FLEX_BLOCK or block_size & (block_size - 1)):
+    if device.type != "cuda":
+        return
+    size, narrowest = sizes.block_size, min(heads.size for heads in filter(None, model.attended))
+    if size < _MIN_FLEX_BLOCK or size & (size - 1):
+        raise InvalidRequestError(f"FlexAttention reads no blocks of {size} tokens: use --block-size 16, 32 or 64")
+    if narrowest < _MIN_FLEX_HEAD:
+        remedy = "--device cpu" if model.needs_flex else "--attention auto"
         raise InvalidRequestError(
-            f"FlexAttention reads no blocks of {block_size} tokens: use --block-size 16, 32 or 64"
+            f"on a GPU, FlexAttention computes heads of {_MIN_FLEX_HEAD} numbers or more, and the model has heads of "
+            f"{narrowest}: use {remedy}"
         )
+    most = max_blocks(model, sizes, options, device)
+    if _min_blocks(sizes, options, device) > most:
+        tokens = (most - 1) // len(sizes.windows) * size
+        raise InvalidRequestError(
+            f"FlexAttention reads at most {tokens} tokens of this model on a GPU, and --kv-tokens is "
+            f"{options.kv_tokens}: use --kv-tokens {tokens}"
+        )
+
+
+def max_blocks(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device) -> int:
+    """How many blocks attention reads, the dummy included, whatever the memory; layers that lie side by side in a
+    block count together.
+    """
+    if device.type != "cuda" or not _through_flex(model, options):
+        return sys.maxsize
+    widest = max(room.numbers for room in layer_groups(model, options).rooms().values())
+    return _FLEX_NUMBERS // (sizes.block_size * widest)
 
 
 class KVLeft(NamedTuple):
@@ -145,6 +176,7 @@ def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype:
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
     per_block = KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
     blocks = max(0, plan.available - plan.weights - plan.states - plan.workspace) // per_block
+    blocks = min(blocks, max_blocks(model, sizes, options, plan.device))
     sizes = replace(sizes, num_blocks=max(sizes.num_blocks, blocks))
     lengths = [each for each in _LENGTHS if each <= sizes.max_context] if any(sizes.windows) else []
     held = ((length, (blocks - 1) // sizes.most_blocks(length, 1) * length) for length in lengths)
@@ -274,17 +306,23 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
 
 
 def num_blocks(
-    per_block: int, workspace: int, states: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
+    per_block: int,
+    workspace: int,
+    states: int,
+    most: int,
+    sizes: EngineConfig,
+    options: EngineOptions,
+    device: torch.device,
 ) -> int:
-    """Blocks of the pool, the dummy included; each takes `per_block` bytes. The weights are on the device already,
-    `states` are bytes that are not.
+    """Blocks of the pool, the dummy included, `most` at most; each takes `per_block` bytes. The weights are on the
+    device already, `states` are bytes that are not.
     """
     if options.kv_tokens is not None or device.type != "cuda":
         return _min_blocks(sizes, options, device)
     torch.cuda.empty_cache()  # memory cached while the weights were loaded
     free, total = torch.cuda.mem_get_info(device)
     room = free - (1 - options.memory_utilization) * total - workspace - states
-    blocks = int(room // per_block)
+    blocks = min(int(room // per_block), most)
     if blocks // len(sizes.windows) * sizes.block_size < min(sizes.max_context, _MIN_KV_TOKENS):
         raise OutOfMemoryError(
             f"{free / GB:.1f} of {total / GB:.1f} GB are free beside the weights; at a memory utilization of "

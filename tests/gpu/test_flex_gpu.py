@@ -90,8 +90,7 @@ def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def _oracle(kind: str, folder: Path) -> Oracle:
     """Heads of 16, the smallest that a GPU's tensor cores multiply."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    width = {"d_model": 96} if kind == "mpt" else {"hidden_size": 96}
-    model = fallback_model(kind, folder, **width)
+    model = fallback_model(kind, folder, hidden_size=96)
     loaded = load_model(model, device=GPU, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
     return Oracle(loaded, prompts, generate(model, prompts, 12, GPU))

@@ -12,10 +12,19 @@ import torch
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters, write_config
-from thothy_ai.engine.api.errors import OutOfMemoryError
+from thothy_ai.engine.api.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.process.sizing import engine_sizes, kv_left, plan_memory, weight_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import (
+    engine_sizes,
+    kv_left,
+    layer_groups,
+    max_blocks,
+    num_blocks,
+    plan_memory,
+    weight_bytes,
+    workspace_bytes,
+)
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
@@ -175,3 +184,28 @@ def test_states_count_in_the_plan_and_limit_the_rows(
     many = plan_memory(config, replace(options, max_rows=4096), gpu, torch.bfloat16, 80_000_000_000)
     with pytest.raises(OutOfMemoryError, match=r"needs \d+\.\d GB, of which .*\d+\.\d GB for 4609 states"):
         many.require("qwen")
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma4_text"])
+def test_flex_attention_s_pool_is_as_large_as_its_kernel_counts(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which finds a token's keys by 32 bits, beside those of other layers in the same blocks."""
+    gpu, memory = torch.device("cuda"), 1 << 40
+    config = model_config(tiny_model(family, tmp_path, max_position_embeddings=8192))
+    options = EngineOptions(url="", attention="flex", max_context=4096)
+    sizes, rooms = engine_sizes(config, options, gpu), layer_groups(config, options).rooms().values()
+    most = max_blocks(config, sizes, options, gpu)
+    numbers = sizes.block_size * max(room.numbers for room in rooms)
+    assert 0 <= (1 << 31) - most * numbers < numbers
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (memory, memory))
+    assert num_blocks(64, 0, 0, most, sizes, options, gpu) == most
+    tokens = (most - 1) // len(sizes.windows) * sizes.block_size
+    plan = plan_memory(config, options, gpu, torch.bfloat16, memory)
+    assert kv_left(plan, config, options, torch.bfloat16).tokens == tokens
+    plan_memory(config, replace(options, kv_tokens=tokens), gpu, torch.bfloat16, memory)
+    with pytest.raises(InvalidRequestError, match=rf"{tokens} tokens .* --kv-tokens is {tokens + 1}: use --kv-tokens"):
+        plan_memory(config, replace(options, kv_tokens=tokens + 1), gpu, torch.bfloat16, memory)
+    auto = replace(options, attention="auto", kv_tokens=tokens + 1)
+    plan_memory(config, auto, gpu, torch.bfloat16, memory)
+    assert max_blocks(config, sizes, auto, gpu) > most < max_blocks(config, sizes, options, torch.device("cpu"))

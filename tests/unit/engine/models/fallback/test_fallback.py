@@ -27,7 +27,7 @@ from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.random import MARKER
 from thothy_ai.kernels.fp8 import FP8
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 MLPS = {"arcee": 80, "opt": 80, "deepseek_v3": 64}  # of two experts, of 32 each
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
         "original_max_position_embeddings": 64}  # fmt: skip
@@ -246,12 +246,25 @@ def test_falcon_with_alibi(tmp_path: Path, *, divided: bool) -> None:
 
 
 def test_caches_that_flex_attention_does_not_read_are_refused(tmp_path: Path) -> None:
-    config = model_config(described("mpt", tmp_path))
+    config = model_config(described("mpt", tmp_path, hidden_size=96))
     with pytest.raises(InvalidRequestError, match="no KV in fp8: use --kv-dtype auto"):
         plan_memory(config, EngineOptions(url="", kv_dtype="fp8"), CPU, torch.float32)
     plan_memory(config, EngineOptions(url="", block_size=24), CPU, torch.float32)
     with pytest.raises(InvalidRequestError, match="no blocks of 24 tokens"):
-        plan_memory(config, EngineOptions(url="", block_size=24), torch.device("cuda"), torch.bfloat16, memory=1 << 40)
+        plan_memory(config, EngineOptions(url="", block_size=24), GPU, torch.bfloat16, memory=1 << 40)
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [("mpt", "--device cpu"), ("arcee", "--attention auto")])
+def test_heads_that_flex_attention_does_not_compute_on_a_gpu_are_refused(
+    kind: str, remedy: str, tmp_path: Path
+) -> None:
+    options = EngineOptions(url="", attention="flex")
+    narrow = model_config(described(kind, tmp_path))
+    plan_memory(narrow, options, CPU, torch.float32)
+    with pytest.raises(InvalidRequestError, match=f"heads of 16 numbers or more, .* heads of 8: use {remedy}"):
+        plan_memory(narrow, options, GPU, torch.bfloat16, memory=1 << 40)
+    wide = model_config(described(kind, tmp_path, hidden_size=96))
+    plan_memory(wide, options, GPU, torch.bfloat16, memory=1 << 40)
 
 
 def test_the_tables_name_architectures_of_transformers() -> None:

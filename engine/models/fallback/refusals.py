@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
@@ -33,6 +34,17 @@ REFUSED = {  # architecture: the reason, as errors give it
 
 _ATTENTION = {"full_attention", "sliding_attention"}  # of the types that layers have in configurations
 _RECURRENT = {"linear_attention"}
+_UNREAD: Mapping[str, Mapping[str, Any]] = {  # what transformers computes, whatever a configuration says
+    "mpt": {
+        "attn_config.attn_type": "multihead_attention",
+        "attn_config.alibi": True,
+        "attn_config.alibi_bias_max": 8,
+        "attn_config.prefix_lm": False,
+        "attn_config.qk_ln": False,
+        "norm_type": "low_precision_layernorm",
+        "logit_scale": None,
+    },
+}
 _CONTEXT = ("max_position_embeddings", "max_seq_len", "seq_length")  # MPT's and BLOOM's names come last
 BY_LENGTH = {"dynamic", "longrope"}  # rotary frequencies that change with the length beyond the original context
 
@@ -60,7 +72,15 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     for index, kind in enumerate(kinds):
         if kind not in _ATTENTION:
             raise UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
+    _require_computed(config)
     return found
+
+
+def _require_computed(config: PreTrainedConfig) -> None:
+    """UnsupportedModelError for a value that transformers' model would not heed."""
+    for name, computed in _UNREAD.get(config.model_type, {}).items():
+        if (said := attrgetter(name)(config)) != computed:
+            raise UnsupportedModelError(f"{name} is {said!r}: transformers computes {computed!r} only")
 
 
 def context_of(config: PreTrainedConfig) -> int:

@@ -69,6 +69,13 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
             {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
             "recurrent state is",
         ),
+        ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_type is 'multiquery_attention': transf"),
+        ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi is False: transformers computes True only"),
+        ("mpt", {"attn_config": {"alibi_bias_max": 2}}, "attn_config.alibi_bias_max is 2: transformers computes 8"),
+        ("mpt", {"attn_config": {"prefix_lm": True}}, "attn_config.prefix_lm is True: transformers computes False"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "attn_config.qk_ln is True: transformers computes False only"),
+        ("mpt", {"norm_type": "rmsnorm"}, "norm_type is 'rmsnorm': transformers computes 'low_precision_layernorm'"),
+        ("mpt", {"logit_scale": "inv_sqrt_d_model"}, "logit_scale is 'inv_sqrt_d_model': transformers computes None"),
         ("lfm2_moe", {"layer_types": ["conv", "full_attention", "conv"]}, "layer 0 is of type 'conv', which is not"),
     ],
 )

@@ -43,7 +43,10 @@ from thothy_ai.kernels.rotary import QKNorm
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a GGUF file says layer by layer, or not at all."""
     kinds = fields.get("layer_types") or ()
-    own = len(kinds) - fields["num_kv_shared_layers"]
+    layers, shared = fields["num_hidden_layers"], fields["num_kv_shared_layers"]
+    if not 0 <= shared < layers:
+        raise ModelLoadError(f".attention.shared_kv_layers is {shared}, of {layers} layers")
+    own = layers - shared
     windowed, full = (
         {heads for heads, found in zip(fields["_kv_heads"], kinds, strict=True) if found == kind} if kinds else set()
         for kind in ("sliding_attention", "full_attention")
@@ -52,7 +55,7 @@ def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     if len(windowed) != 1 or len(full) != 1 or later not in ([], [2 * first]):
         raise ModelLoadError("layers of one type must be alike, and both types must be there: .head_count_kv, "
                              ".feed_forward_length and .sliding_window_pattern say otherwise")  # fmt: skip
-    values = (has for has, kind in zip(fields["_with_values"][: max(0, own)], kinds, strict=False) if kind == _FULL)
+    values = (has for has, kind in zip(fields["_with_values"][:own], kinds, strict=False) if kind == _FULL)
     local = {"rope_type": "default", "rope_theta": fields["_local_theta"]}
     return {
         "head_dim": fields["_head_dim_of_windows"],

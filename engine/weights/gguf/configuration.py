@@ -95,8 +95,8 @@ def _of_layers(file: GGUFFile, layers: int) -> dict[str, Any]:
     """The numbers of each layer, which a file may say once for all."""
     (heads, by_heads), (inner, by_inner) = kv_heads(file), by_layer(file, _INNER, 0)
     return {
-        "_kv_heads": (by_heads or (heads,) * layers)[:layers],
-        "_inner": (by_inner or (inner,) * layers)[:layers],
+        "_kv_heads": _listed(file, ".attention.head_count_kv", layers) if by_heads else (heads,) * layers,
+        "_inner": _listed(file, _INNER, layers) if by_inner else (inner,) * layers,
         "_with_values": tuple(f"blk.{layer}.attn_v.weight" in file.names for layer in range(layers)),
     }
 

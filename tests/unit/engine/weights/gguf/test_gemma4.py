@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "E4B": GEMMA4_SMALL | {"num_global_key_value_heads": None, "use_double_wide_mlp": False},
     "E2B": GEMMA4_SMALL | {"num_global_key_value_heads": None, "final_logit_softcapping": None},
 }
+SHARED = "gemma4.attention.shared_kv_layers"
 Change = Callable[[gguf.GGUFWriter], None]
 RENAMED = (
     (r"model\.layers\.(\d+)\.layer_scalar", r"model.layers.\1.layer_scalar.weight"),
@@ -132,6 +133,10 @@ def test_keys_and_values_that_nothing_reads_are_left_out(tmp_path: Path) -> None
     [
         (lambda writer: writer.add_head_count_kv([2, 1, 2]), ModelLoadError, "layers of one type must be alike"),
         (lambda writer: writer.add_feed_forward_length([80, 80, 120]), ModelLoadError, "layers of one type must"),
+        (lambda writer: writer.add_head_count_kv([2, 1]), ModelLoadError, "a list of 3 numbers, one of each layer"),
+        (lambda writer: writer.add_feed_forward_length([80]), ModelLoadError, "a list of 3 numbers, one of each layer"),
+        (lambda writer: writer.add_int32(SHARED, -1), ModelLoadError, "shared_kv_layers is -1, of 3 layers"),
+        (lambda writer: writer.add_shared_kv_layers(3), ModelLoadError, "shared_kv_layers is 3, of 3 layers"),
         (lambda writer: writer.add_value_length_swa(8), UnsupportedModelError, "value_length_swa 8 is not"),
         (lambda writer: writer.add_rope_dimension_count_swa(8), UnsupportedModelError, "dimension_count_swa 8 is not"),
         (lambda writer: writer.add_attn_logit_softcapping(8.0), UnsupportedModelError, "attn_logit_softcapping 8.0"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,12 @@ _UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "monteclora_config": (),
     "velora_config": ({},),
 }
-_PIECE = 1 << 20
+# Patterns of modules' names: letters, digits, dots, `.*`, `\d+`, `|`, `^`, `$`, and groups that are not repeated.
+_PATTERN = re.compile(r"(?:[\w-]|\\\.|\\d\+|\.\*|\.|\||\^|\$|\(\?:|\(|\))*", re.ASCII)
+_REPETITIONS = re.compile(r"\.\*|\\d\+|\(")
+_MAX_REPETITIONS, _MAX_PATTERN = 3, 500  # of a pattern: matching one takes the interpreter's lock
+
+Patterns = tuple[tuple[re.Pattern[str], float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +51,18 @@ class AdapterConfiguration:
 
     rank: int
     alpha: float
-    rank_pattern: Mapping[str, int]
-    alpha_pattern: Mapping[str, float]
+    rank_pattern: Patterns
+    alpha_pattern: Patterns
     rank_stabilized: bool
     base: str
     invocation_tokens: tuple[int, ...]
 
     @property
     def max_rank(self) -> int:
-        return max(self.rank, *self.rank_pattern.values()) if self.rank_pattern else self.rank
+        return max((self.rank, *(int(rank) for _, rank in self.rank_pattern)))
 
     def rank_of(self, module: str) -> int:
-        """The rank that a module's weights must have."""
+        """The rank that the weights of a module must have, which has the name that PEFT saw."""
         return int(_matching(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str) -> float:
@@ -65,27 +71,41 @@ class AdapterConfiguration:
         return _matching(self.alpha_pattern, module, self.alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
 
 
+@dataclass(frozen=True)
+class AdapterFiles:
+    """The contents of a folder's two files, each read once: what is used is what the digest names, even if the folder
+    is written meanwhile.
+    """
+
+    folder: Path
+    configuration: bytes
+    weights: bytes
+
+    @classmethod
+    def read(cls, folder: Path) -> AdapterFiles:
+        """AdapterLoadError if one of them is missing or cannot be read."""
+        return cls(folder, _content(folder, CONFIGURATION), _content(folder, WEIGHTS))
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the configuration and the weights, in hexadecimal digits."""
+        digest = sha256()
+        for content in (self.configuration, self.weights):
+            digest.update(len(content).to_bytes(8))
+            digest.update(content)
+        return digest.hexdigest()
+
+    @property
+    def parsed(self) -> AdapterConfiguration:
+        """As `read_configuration`."""
+        return _parsed(self.folder / CONFIGURATION, self.configuration)
+
+
 def read_configuration(folder: Path) -> AdapterConfiguration:
     """The configuration of a PEFT folder. AdapterLoadError if it cannot be read, UnsupportedAdapterError by name for
     what is not implemented.
     """
-    path = inside(folder, CONFIGURATION)
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise AdapterLoadError(f"{path}: {one_line(error)}") from error
-    if not isinstance(fields, dict):
-        raise AdapterLoadError(f"{path}: expected an object")
-    if (kind := fields.get("peft_type", "LORA")) != "LORA":
-        raise UnsupportedAdapterError(f"{path}: peft_type {kind!r:.80} is not implemented, only LORA")
-    for name, without in _UNSUPPORTED.items():
-        value = fields.get(name)
-        if value is not None and value not in without:
-            raise UnsupportedAdapterError(f"{path}: {name} ({value!r:.80}) is not implemented")
-    try:
-        return _configuration(fields)
-    except ValueError as error:
-        raise AdapterLoadError(f"{path}: {error}") from error
+    return _parsed(folder / CONFIGURATION, _content(folder, CONFIGURATION))
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -101,19 +121,31 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-def digest_of(folder: Path) -> str:
-    """sha256 of the configuration and the weights, in hexadecimal digits; AdapterLoadError without one of them."""
-    digest = sha256()
-    for name in (CONFIGURATION, WEIGHTS):
-        path = inside(folder, name)
-        try:
-            digest.update(path.stat().st_size.to_bytes(8))
-            with path.open("rb") as file:
-                while piece := file.read(_PIECE):
-                    digest.update(piece)
-        except OSError as error:
-            raise AdapterLoadError(f"{path}: {error.strerror or error}") from error
-    return digest.hexdigest()
+def _content(folder: Path, name: str) -> bytes:
+    path = inside(folder, name)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AdapterLoadError(f"{path}: {error.strerror or error}") from error
+
+
+def _parsed(path: Path, content: bytes) -> AdapterConfiguration:
+    try:
+        fields = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise AdapterLoadError(f"{path}: {one_line(error)}") from error
+    if not isinstance(fields, dict):
+        raise AdapterLoadError(f"{path}: expected an object")
+    if (kind := fields.get("peft_type", "LORA")) != "LORA":
+        raise UnsupportedAdapterError(f"{path}: peft_type {kind!r:.80} is not implemented, only LORA")
+    for name, without in _UNSUPPORTED.items():
+        value = fields.get(name)
+        if value is not None and value not in without:
+            raise UnsupportedAdapterError(f"{path}: {name} ({value!r:.80}) is not implemented")
+    try:
+        return _configuration(fields)
+    except ValueError as error:
+        raise AdapterLoadError(f"{path}: {error}") from error
 
 
 def _configuration(fields: Mapping[str, Any]) -> AdapterConfiguration:
@@ -125,26 +157,40 @@ def _configuration(fields: Mapping[str, Any]) -> AdapterConfiguration:
     return AdapterConfiguration(
         rank=rank,
         alpha=_number("lora_alpha", fields.get("lora_alpha", 8)),
-        rank_pattern={key: _rank("rank_pattern", value) for key, value in _patterns(fields, "rank_pattern").items()},
-        alpha_pattern={
-            key: _number("alpha_pattern", value) for key, value in _patterns(fields, "alpha_pattern").items()
-        },
+        rank_pattern=_patterns(fields, "rank_pattern", _rank),
+        alpha_pattern=_patterns(fields, "alpha_pattern", _number),
         rank_stabilized=bool(fields.get("use_rslora")),
         base=str(fields.get("base_model_name_or_path") or ""),
         invocation_tokens=tuple(tokens or ()),
     )
 
 
-def _patterns(fields: Mapping[str, Any], name: str) -> Mapping[str, object]:
+def _patterns(fields: Mapping[str, Any], name: str, read: Callable[[str, object], float]) -> Patterns:
+    """Compiled as PEFT matches them: with the end of a module's name."""
     patterns = fields.get(name) or {}
     if not isinstance(patterns, dict):
         raise ValueError(f"{name} is {patterns!r:.80}, expected an object")  # noqa: TRY004  as the rest
-    for key in patterns:
+    compiled = []
+    for key, value in patterns.items():
+        _check_pattern(name, key)
         try:
-            re.compile(key)
+            compiled.append((re.compile(rf"(.*\.)?({key})$"), read(name, value)))
         except re.error as error:
             raise ValueError(f"{name}: {key!r:.80}: {error}") from error
-    return patterns
+    return tuple(compiled)
+
+
+def _check_pattern(name: str, key: str) -> None:
+    """ValueError for a pattern that is more than names need: some take forever to compare with a name."""
+    if not _PATTERN.fullmatch(key):
+        raise ValueError(
+            f"{name}: {key!r:.80} has more than names, dots, '.*', '\\d+', '|', '^', '$' and unrepeated groups"
+        )
+    if len(key) > _MAX_PATTERN or len(_REPETITIONS.findall(key)) > _MAX_REPETITIONS:
+        raise ValueError(
+            f"{name}: {key!r:.80} is longer than {_MAX_PATTERN} characters, or has more than {_MAX_REPETITIONS} of "
+            "'.*', '\\d+' and groups"
+        )
 
 
 def _rank(name: str, value: object) -> int:
@@ -159,9 +205,6 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
-def _matching(patterns: Mapping[str, float], module: str, default: float) -> float:
-    """The value of the first pattern that the end of a module's name matches, as PEFT does it."""
-    for key, value in patterns.items():
-        if re.match(rf"(.*\.)?({key})$", module):
-            return value
-    return default
+def _matching(patterns: Patterns, module: str, default: float) -> float:
+    """The value of the first pattern that matches a module's name."""
+    return next((value for pattern, value in patterns if pattern.match(module)), default)

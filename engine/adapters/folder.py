@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
 from torch import Tensor
 
-from thothy_ai.engine.adapters.configuration import (
-    WEIGHTS,
-    AdapterConfiguration,
-    digest_of,
-    inside,
-    read_configuration,
-)
+from thothy_ai.engine.adapters.configuration import WEIGHTS, AdapterConfiguration, AdapterFiles, inside
 from thothy_ai.engine.api.adapters import AdapterInfo
-from thothy_ai.engine.api.errors import AdapterLoadError, ModelLoadError, UnsupportedAdapterError, one_line
+from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError, one_line
+from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.layers.adapted import AdaptedModule, AdapterBank, HostWeights, padded
 from thothy_ai.engine.weights.finite import not_finite
-from thothy_ai.engine.weights.shards import StoredTensor, stored_tensors
 
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
 _NAME = re.compile(r"[^a-z0-9]")
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+_HOST_SHARE = 0.5  # of the memory that the machine has available, which one adapter may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +43,49 @@ class Base:
     make_room: Callable[[int, int, int, Callable[[int], HostWeights]], None]
 
 
+@dataclass(slots=True)
+class _Pair:
+    """The weights of a linear layer, by "A" and "B", with their names; `module` is the layer's as PEFT saw it."""
+
+    module: str
+    sides: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
+
+
 def read_adapter(name: str, folder: Path, base: Base) -> tuple[AdapterInfo, HostWeights]:
     """The adapter in a folder; AdapterLoadError, or UnsupportedAdapterError by name, if the base cannot use it."""
-    configuration = read_configuration(folder)
-    _check_base(folder, configuration, base)
     path = inside(folder, WEIGHTS)
-    try:
-        stored = stored_tensors(path)
-    except ModelLoadError as error:
-        raise AdapterLoadError(str(error)) from error
-    pairs = _pairs(path, stored, base)
+    _require_host_memory(path, base)
+    files = AdapterFiles.read(folder)
+    configuration = files.parsed
+    _check_base(folder, configuration, base)
+    pairs = _pairs(path, _tensors(path, files.weights), base)
     weights = _filled(path, pairs, configuration, base)
     info = AdapterInfo(
-        name, digest_of(folder), configuration.max_rank, configuration.base, str(folder),
+        name, files.digest, configuration.max_rank, configuration.base, str(folder),
         weights.numbers.nbytes, configuration.invocation_tokens,
     )  # fmt: skip
     return info, weights
+
+
+def _require_host_memory(path: Path, base: Base) -> None:
+    """AdapterLoadError if the file, twice while it is read, and its place in host memory are too much."""
+    needed = 2 * path.stat().st_size + base.bank.numbers_per_slot(base.max_rank) * base.dtype.itemsize
+    available = host_memory().available
+    if needed > _HOST_SHARE * available:
+        raise AdapterLoadError(
+            f"{path}: it takes {needed / 1e9:.1f} GB of host memory, and this machine has {available / 1e9:.1f} GB "
+            f"available, of which an adapter may take {_HOST_SHARE:.0%}: unload others, or start the engine with a "
+            "smaller --adapter-rank"
+        )
+
+
+def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    try:
+        return safetensors.load(content)
+    except SafetensorError as error:
+        raise AdapterLoadError(f"{path}: truncated or not a safetensors file: {one_line(error)}") from error
+    except KeyError as error:
+        raise UnsupportedAdapterError(f"{path}: tensors of type {error.args[0]} are not implemented") from error
 
 
 def _check_base(folder: Path, configuration: AdapterConfiguration, base: Base) -> None:
@@ -85,25 +109,26 @@ def _check_base(folder: Path, configuration: AdapterConfiguration, base: Base) -
         )
 
 
-def _pairs(path: Path, stored: Mapping[str, StoredTensor], base: Base) -> dict[str, dict[str, str]]:
-    """The names of A and B, by the module's name in the base."""
-    found: dict[str, dict[str, str]] = {}
-    for name, tensor in stored.items():
+def _pairs(path: Path, tensors: Mapping[str, Tensor], base: Base) -> dict[str, _Pair]:
+    """A and B, by the layer's name in the base."""
+    found: dict[str, _Pair] = {}
+    for name, tensor in tensors.items():
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
             raise UnsupportedAdapterError(f"{path}: tensor {name!r} is no pair's A or B of a linear layer")
-        try:
-            tensor.require_plain(name)
-        except ModelLoadError as error:
-            raise UnsupportedAdapterError(f"{path}: {error}") from error
+        if tensor.dtype not in _PLAIN:
+            raise UnsupportedAdapterError(f"{path}: tensor {name!r} is {tensor.dtype}: quantized weights")
         module = (base.rename(match["module"] + ".") or "").removesuffix(".")
         if module not in base.bank.modules:
             raise _unknown_module(path, match["module"])
-        found.setdefault(module, {})[match["side"]] = name
+        sides = found.setdefault(module, _Pair(match["module"])).sides
+        if match["side"] in sides:
+            raise AdapterLoadError(f"{path}: {name!r} and {sides[match['side']][0]!r} are of the same layer")
+        sides[match["side"]] = name, tensor
     if not found:
         raise AdapterLoadError(f"{path}: no tensors")
-    for module, sides in found.items():
-        if len(sides) < 2:
+    for module, pair in found.items():
+        if len(pair.sides) < 2:
             raise AdapterLoadError(f"{path}: {module} has only one of lora_A and lora_B")
     return found
 
@@ -116,9 +141,7 @@ def _unknown_module(path: Path, module: str) -> AdapterLoadError:
     return AdapterLoadError(f"{path}: this model has no linear layer {module}: it is an adapter of another one")
 
 
-def _filled(
-    path: Path, pairs: Mapping[str, Mapping[str, str]], configuration: AdapterConfiguration, base: Base
-) -> HostWeights:
+def _filled(path: Path, pairs: Mapping[str, _Pair], configuration: AdapterConfiguration, base: Base) -> HostWeights:
     """All pairs, scaled, in their places."""
     bank, rank = base.bank, padded(base.max_rank)
     try:
@@ -127,21 +150,17 @@ def _filled(
     except RuntimeError as error:
         raise AdapterLoadError(f"{path}: no host memory for it: {one_line(error)}") from error
     views = bank.views(numbers[None], rank)
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name, sides in pairs.items():
-                module, own = bank.modules[name], configuration.rank_of(name)
-                a = _checked(path, sides["A"], file.get_tensor(sides["A"]), (own, module.inputs))
-                b = _checked(path, sides["B"], file.get_tensor(sides["B"]), (module.rows, own))
-                _place(module, a, b * configuration.scale_of(name), views, rank)
-                ranks[module.site] = max(int(ranks[module.site]), own)
-    except (SafetensorError, OSError) as error:
-        raise AdapterLoadError(f"{path}: truncated or not a safetensors file: {one_line(error)}") from error
+    for name, pair in pairs.items():
+        module, own = bank.modules[name], configuration.rank_of(pair.module)
+        a = _checked(path, *pair.sides["A"], (own, module.inputs), 1.0, base.dtype)
+        b = _checked(path, *pair.sides["B"], (module.rows, own), configuration.scale_of(pair.module), base.dtype)
+        _place(module, a, b, views, rank)
+        ranks[module.site] = max(int(ranks[module.site]), own)
     return HostWeights(numbers, ranks)
 
 
-def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
-    """In float32; AdapterLoadError for another shape, or numbers that are not finite."""
+def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], scale: float, dtype: torch.dtype) -> Tensor:
+    """Scaled, in the base's type; AdapterLoadError for another shape, or numbers that are not finite, there or here."""
     if tuple(tensor.shape) != shape:
         raise AdapterLoadError(
             f"{path}: tensor {name!r} has shape {[*tensor.shape]}, this model's layer and the configuration need "
@@ -149,11 +168,16 @@ def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int]) -> T
         )
     if count := not_finite(tensor):
         raise AdapterLoadError(f"{path}: tensor {name!r}: {count:,} values are NaN or infinite: the file is corrupt")
-    return tensor.float()
+    scaled = (tensor.float() * scale).to(dtype)
+    if count := not_finite(scaled):
+        raise AdapterLoadError(
+            f"{path}: tensor {name!r}: {count:,} values, times {scale:g}, are beyond the range of {dtype}"
+        )
+    return scaled
 
 
 def _place(module: AdaptedModule, a: Tensor, b: Tensor, views: list[tuple[Tensor, Tensor]], rank: int) -> None:
     own, (low, high) = len(a), views[module.site]
-    low[0, module.part * rank : module.part * rank + own] = a.to(low.dtype)
+    low[0, module.part * rank : module.part * rank + own] = a
     rows = b if module.order is None else b[module.order.cpu()]
-    high[0, module.first : module.first + module.rows, :own] = rows.to(high.dtype)
+    high[0, module.first : module.first + module.rows, :own] = rows

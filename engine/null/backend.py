@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from thothy_ai.engine.adapters.configuration import WEIGHTS, digest_of, inside, read_configuration
+from thothy_ai.engine.adapters.configuration import AdapterFiles
 from thothy_ai.engine.api import (
     AdapterInfo,
     AdapterStats,
@@ -274,8 +274,9 @@ class NullEngine:
 
 
 def _read_adapter(name: str, folder: Path) -> AdapterInfo:
-    read, size = read_configuration(folder), inside(folder, WEIGHTS).stat().st_size
-    return AdapterInfo(name, digest_of(folder), read.max_rank, read.base, str(folder), size, read.invocation_tokens)
+    files = AdapterFiles.read(folder)
+    read, size = files.parsed, len(files.weights)
+    return AdapterInfo(name, files.digest, read.max_rank, read.base, str(folder), size, read.invocation_tokens)
 
 
 def _settled(work: Callable[[], T]) -> Future[T]:

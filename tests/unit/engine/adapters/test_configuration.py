@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.peft_folders import small_adapter
-from thothy_ai.engine.adapters.configuration import digest_of, inside, read_configuration
+from thothy_ai.engine.adapters.configuration import AdapterFiles, inside, read_configuration
 from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnsupportedAdapterError
+
+
+def digest(folder: Path) -> str:
+    return AdapterFiles.read(folder).digest
 
 
 def test_ranks_and_scales(tmp_path: Path) -> None:
@@ -29,6 +33,10 @@ def test_ranks_and_scales(tmp_path: Path) -> None:
     assert read.scale_of("model.layers.0.self_attn.v_proj") == 3 / 2
     assert read.scale_of("model.layers.1.self_attn.q_proj") == 16 / 4
     assert (read.max_rank, read.base, read.invocation_tokens) == (8, "house/base", ())
+    names = {"^model.layers.0.x": 1, r"layers\.(1|2)\..*": 2, r"layers\.\d+\.x|head-1_a$": 3}
+    read = read_configuration(small_adapter(tmp_path, rank_pattern=names))
+    assert [read.rank_of(f"model.layers.{n}") for n in ("0.x", "2.x.y", "30.x", "3.y")] == [1, 2, 3, 4]
+    assert read.rank_of("a.head-1_a") == 3
     stabilized = read_configuration(small_adapter(tmp_path, rank=8, lora_alpha=16, use_rslora=True))
     assert stabilized.scale_of("x") == 16 / math.sqrt(8)
 
@@ -66,6 +74,11 @@ def test_what_peft_has_and_we_do_not_is_refused_by_name(fields: dict[str, object
         {"lora_alpha": "16"},
         {"rank_pattern": {"(": 4}},
         {"rank_pattern": [4]},
+        {"alpha_pattern": {"((.*)*)*x": 4}},  # each of these may take longer than a day
+        {"alpha_pattern": {r"(\w+)+\.x": 4}},
+        {"rank_pattern": {"(m|m)(o|o)(d|d)(e|e)(l|l)x": 4}},
+        {"rank_pattern": {".*" * 20 + "x": 4}},
+        {"rank_pattern": {"(?=x)": 4}},
         {"alora_invocation_tokens": []},
         {"alora_invocation_tokens": ["<a>"]},
     ],
@@ -84,7 +97,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
             read_configuration(folder)
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(AdapterLoadError, match="No such file"):
-        digest_of(folder)
+        AdapterFiles.read(folder)
     with pytest.raises(AdapterLoadError, match="No such file"):
         read_configuration(tmp_path / "none")
 
@@ -95,18 +108,18 @@ def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
     weights.unlink()
     weights.symlink_to(other / weights.name)
     with pytest.raises(AdapterLoadError, match="leads out of its folder"):
-        digest_of(folder)
+        AdapterFiles.read(folder)
     (tmp_path / "link").symlink_to(other)  # of the whole folder, which a user may name as he likes
     assert inside(tmp_path / "link", weights.name).is_file()
 
 
 def test_the_digest_is_of_weights_and_configuration(tmp_path: Path) -> None:
-    first, same = (digest_of(small_adapter(tmp_path / name, seed=1)) for name in "ab")
+    first, same = (digest(small_adapter(tmp_path / name, seed=1)) for name in "ab")
     assert first == same
-    assert first != digest_of(small_adapter(tmp_path / "c", seed=2))
+    assert first != digest(small_adapter(tmp_path / "c", seed=2))
     configuration = tmp_path / "b/adapter_config.json"
     configuration.write_text(json.dumps(json.loads(configuration.read_text()) | {"lora_alpha": 1}))
-    assert first != digest_of(tmp_path / "b")
+    assert first != digest(tmp_path / "b")
 
 
 def test_names_and_folders() -> None:

@@ -13,8 +13,10 @@ from torch import Tensor
 from tests.support.adapter_oracle import adaptable
 from tests.support.peft_folders import PREFIX, adapter_tensors, write_adapter
 from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.adapters.configuration import AdapterFiles
 from thothy_ai.engine.adapters.folder import Base, read_adapter
 from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError
+from thothy_ai.engine.execution.host_memory import HostMemory
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
@@ -66,6 +68,9 @@ WRONG: dict[str, tuple[Callable[[Tensors], Tensors], type[AdapterLoadError], str
         AdapterLoadError,
         "no linear layer model.layers.7",
     ),
+    "one layer twice": (
+        lambda t: t | {f"{Q}.lora_A.default.weight": torch.ones(4, 48)}, AdapterLoadError, "same layer",
+    ),
     "nothing": (lambda _: {}, AdapterLoadError, "no tensors"),
 }  # fmt: skip
 
@@ -86,6 +91,59 @@ def test_a_file_that_was_cut_off(base: tuple[Base, Tensors], tmp_path: Path) -> 
         weights.write_bytes(data[:end])
         with pytest.raises(AdapterLoadError, match="truncated"):
             read_adapter("acme", tmp_path, base[0])
+
+
+@pytest.mark.parametrize(("dtype", "alpha"), [(torch.float32, 1e300), (torch.float16, 1e8), (torch.bfloat16, 1e41)])
+def test_weights_that_overflow_once_they_are_scaled(
+    dtype: torch.dtype, alpha: float, base: tuple[Base, Tensors], tmp_path: Path
+) -> None:
+    folder = write_adapter(tmp_path, base[1], 4, lora_alpha=alpha)
+    with pytest.raises(AdapterLoadError, match=r"lora_B.* beyond the range of"):
+        read_adapter("acme", folder, replace(base[0], dtype=dtype))
+
+
+def test_the_digest_is_of_the_weights_that_are_used(
+    base: tuple[Base, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever trains may save over the folder, or cut the file short, at any time."""
+    weights = write_adapter(tmp_path, base[1], 4) / "adapter_model.safetensors"
+    before = AdapterFiles.read(tmp_path).digest
+    read = AdapterFiles.read
+
+    def then_saved(folder: Path) -> AdapterFiles:
+        files = read(folder)
+        weights.write_bytes(weights.read_bytes()[:300])
+        return files
+
+    monkeypatch.setattr(AdapterFiles, "read", then_saved)
+    info, held = read_adapter("acme", tmp_path, base[0])
+    assert info.digest == before
+    module = base[0].bank.modules["model.layers.0.self_attn.q_proj"]
+    low, _ = base[0].bank.views(held.numbers[None], 16)[module.site]
+    assert torch.equal(low[0, module.part * 16 : module.part * 16 + 4], base[1][f"{Q}.lora_A.weight"])
+
+
+def test_patterns_match_the_names_that_peft_saw(base: tuple[Base, Tensors], tmp_path: Path) -> None:
+    """In a multimodal model, the layers of the text part have other names than here."""
+    there = {name.replace("model.model.", "model.model.language_model."): each for name, each in base[1].items()}
+    patterns = {"^model.language_model.layers.0.self_attn.q_proj": 12}
+    folder = write_adapter(tmp_path, there, 4, alpha_pattern=patterns)
+    multimodal = replace(base[0], rename=lambda name: name.replace("language_model.", ""))
+    _, held = read_adapter("acme", folder, multimodal)
+    module = base[0].bank.modules["model.layers.0.self_attn.q_proj"]
+    _, high = base[0].bank.views(held.numbers[None], 16)[module.site]
+    rows = high[0, module.first : module.first + module.rows, :4]
+    b = base[1][f"{Q}.lora_B.weight"] * 3
+    assert torch.equal(rows, b if module.order is None else b[module.order])
+
+
+def test_an_adapter_that_takes_much_of_the_hosts_memory_is_refused(
+    base: tuple[Base, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_adapter(tmp_path, base[1], 4)
+    monkeypatch.setattr("thothy_ai.engine.adapters.folder.host_memory", lambda: HostMemory(100_000, 1 << 40))
+    with pytest.raises(AdapterLoadError, match=r"GB of host memory.*--adapter-rank"):
+        read_adapter("acme", folder, base[0])
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     yield explained(
         "worker/claim", f"{IN_FLIGHT} jobs at once.", ids=ids, dispatch_nos=numbers, worker=WORKER, lease_seconds=60,
-        engine_session_id=None,
+        engine_session_id=None, model_name="",
     )  # fmt: skip
     claimed = connection.execute(text("SELECT id, attempt FROM job WHERE worker = :worker"), {"worker": WORKER}).all()
     yield explained(
@@ -78,7 +78,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/unserved", "No job names a model.", limit=100_000, names=200)
     yield explained(
         "worker/claim_quarantined", "No job is in quarantine.", ids=[], dispatch_nos=[], worker=WORKER,
-        lease_seconds=60, engine_session_id=None, once=128, twice=16, lone=16,
+        lease_seconds=60, engine_session_id=None, model_name="", once=128, twice=16, lone=16,
     )  # fmt: skip
     yield explained("queue/drain_state", "Whether a drain is over: jobs are open.", empty_at=None, absence_seconds=60)
     yield explained("queue/end_batches", "No batch is waited for.", limit=100)
@@ -97,8 +97,8 @@ def _start_some(connection: Connection) -> None:
     dispatched = {"ids": _next(connection, IN_FLIGHT), "engine": ENGINE}
     hints = connection.execute(statement("queue/dispatch"), dispatched).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
-    parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
-    connection.execute(statement("worker/claim"), parameters)
+    taking = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None, "model_name": ""}
+    connection.execute(statement("worker/claim"), {"ids": ids, "dispatch_nos": numbers, **taking})
 
 
 def _next(connection: Connection, jobs: int) -> list[UUID]:

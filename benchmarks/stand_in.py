@@ -24,7 +24,7 @@ RESIDENT = text(
     " :capacity, now(), now() + interval '1 day', now() + interval '1 day'"
     " WHERE NOT EXISTS (SELECT FROM engine_session WHERE engine_name = :name)"
 )
-TAKING = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
+TAKING = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None, "model_name": ""}
 
 
 class StandIn:

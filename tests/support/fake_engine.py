@@ -131,6 +131,7 @@ class FakeClient:
         self.streamed: list[str] = []  # ids of generations that were asked for deltas
         self.said: list[str] = []  # deltas of each generation that streams; a test appends
         self.begun: set[str] | None = None  # the record that a dead engine left, if there is one
+        self.model_name = ""
         self.loaded: dict[str, str] = {}  # digests of adapters, by name
         self.session_id = str(uuid4())
         self.started_at = time.time()
@@ -149,7 +150,7 @@ class FakeClient:
             raise ZeroDivisionError("nonsense")
         return EngineInfo(
             self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at,
-            name=self.name, registered=True,
+            name=self.name, registered=True, model_name=self.model_name,
         )  # fmt: skip
 
     async def stats(self) -> EngineStats:

@@ -80,12 +80,12 @@ DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT
 MODEL_NAMES: Final = (
     "array_prepend(engine_session.model_name, ARRAY(SELECT jsonb_object_keys(engine_session.adapters)))"
 )
-# Of a row of `job` that is claimed for an engine session: the adapter that it names, if it does not name the model.
-ADAPTER: Final = """CASE WHEN job.model IS NULL THEN '' ELSE coalesce((
-            SELECT nullif(coalesce(model_alias.model_name, job.model), session.model_name)
-            FROM engine_session AS session LEFT JOIN model_alias ON alias = job.model
-            WHERE session.id = CAST(:engine_session_id AS uuid)
-        ), '') END"""
+# Of a row of `job` that is claimed for an engine of the model `:model_name`: the adapter that it names, if it does not
+# name the model. The worker knows the model before the engine's session is recorded.
+ADAPTER: Final = """coalesce(nullif(
+            coalesce((SELECT model_alias.model_name FROM model_alias WHERE alias = job.model), job.model),
+            CAST(:model_name AS text)
+        ), '')"""
 # Each adapter that an engine was heard to have, and the model that it adapts.
 ADAPTERS_SERVED: Final = f"""(
     SELECT DISTINCT ON (adapter_name) adapter_name, engine_session.model_name AS base

@@ -94,7 +94,9 @@ class Claimer:
             hints = [hint for hint in hints if hint not in running]
         if not hints:
             return []
-        result = await retry_until_answered("claim", lambda: self._store.claim(hints, self._monitor.session_id))
+        result = await retry_until_answered(
+            "claim", lambda: self._store.claim(hints, self._monitor.session_id, self._monitor.model_name)
+        )
         crash_point("after_claim")
         self._unclaimed.difference_update(set(hints) - set(result.blocked))
         if stale := set(hints) - result.live:
@@ -125,7 +127,9 @@ class Claimer:
         sizes = GroupSizes.of(info.capacity if info else 0)
         result = await retry_until_answered(
             "the claim of quarantined jobs",
-            lambda: self._store.claim_quarantined(list(hints), self._monitor.session_id, sizes),
+            lambda: self._store.claim_quarantined(
+                list(hints), self._monitor.session_id, sizes, self._monitor.model_name
+            ),
         )
         if result is None:
             return

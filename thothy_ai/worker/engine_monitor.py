@@ -73,6 +73,11 @@ class EngineMonitor:
         """Whether the engine answered when it was last checked."""
         return self._ready.is_set()
 
+    @property
+    def model_name(self) -> str:
+        """By which jobs ask for the model of the engine that answered last; empty before one has."""
+        return self.info.model_name if self.info is not None else ""
+
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request, unless the engine was lost and not checked since. Raises `EngineLostError`."""
         if not self.is_ready:

@@ -83,7 +83,7 @@ def at_work(queue: Queue) -> None:
     queue.producer.enqueue_many(entries(KEYS[2:6]))
     hints = queue.dispatch()[:2]
     given = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
-    queue.ask("worker/claim", **given, worker="gone", lease_seconds=1, engine_session_id=None)
+    queue.ask("worker/claim", **given, worker="gone", lease_seconds=1, engine_session_id=None, model_name="")
     queue.producer.enqueue_many(entries(KEYS[6:]))
     states = "SELECT state, count(*) FROM job GROUP BY state ORDER BY state"
     assert queue.rows(states) == [("dispatched", 2), ("queued", 2), ("running", 2), ("succeeded", 2)]

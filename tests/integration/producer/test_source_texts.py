@@ -25,7 +25,7 @@ def claim(queue: Queue) -> dict[UUID, dict[str, str]]:
     """The requests of all waiting jobs, as a worker gets them."""
     hints = queue.dispatch()
     given = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
-    rows = queue.ask("worker/claim", **given, worker="w", lease_seconds=60, engine_session_id=None)
+    rows = queue.ask("worker/claim", **given, worker="w", lease_seconds=60, engine_session_id=None, model_name="")
     return {row.id: row.request for row in rows}
 
 

@@ -27,12 +27,13 @@ ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 AT_REVIEW = {"job_id": uuid4(), "session": uuid4()}
 NEXT = {"any_limit": 64, "models": ["m"], "limits": [64]}
 HOT: dict[str, dict[str, object]] = {
-    "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
+    "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None, "model_name": "m"},
     "worker/claim_quarantined": {
         **ONE,
         "worker": "w",
         "lease_seconds": 60,
         "engine_session_id": None,
+        "model_name": "m",
         "once": 512,
         "twice": 32,
         "lone": 8,

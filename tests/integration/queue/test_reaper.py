@@ -43,6 +43,7 @@ def run_away(queue: Queue, job_id: UUID, lease_seconds: float = 0) -> None:
         worker="gone",
         lease_seconds=lease_seconds,
         engine_session_id=None,
+        model_name="",
     )
 
 

@@ -83,7 +83,7 @@ def test_a_lock_on_the_jobs_keeps_leases_that_nobody_could_extend(queue: Queue) 
         before = failures("leases")
         with locked(queue, "job", "SHARE") as other:  # reading goes on
             claimed = {"ids": [job_id], "dispatch_nos": [hint.dispatch_no], "worker": "gone", "lease_seconds": -1}
-            other.execute(statement("worker/claim"), claimed | {"engine_session_id": None})
+            other.execute(statement("worker/claim"), claimed | {"engine_session_id": None, "model_name": ""})
             blocked_at = time.monotonic()
             eventually(lambda: failed("leases", before))
         eventually(lambda: queue.job(job_id).state == "queued")

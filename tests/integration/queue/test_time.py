@@ -71,9 +71,8 @@ def test_retries_back_off_with_jitter(queue: Queue, fault: str) -> None:
         else:
             hints = queue.dispatch()
             ids, numbers = [hint.job_id for hint in hints], [hint.dispatch_no for hint in hints]
-            queue.ask(
-                "worker/claim", ids=ids, dispatch_nos=numbers, worker="gone", lease_seconds=-1, engine_session_id=None
-            )
+            gone = {"worker": "gone", "lease_seconds": -1, "engine_session_id": None, "model_name": ""}
+            queue.ask("worker/claim", ids=ids, dispatch_nos=numbers, **gone)
             queue.ask("queue/reap_leases", **changes)
         found = waits(queue, failures if fault == "of the worker" else 0)  # a fault of the engine is no failure
         assert len(found) == 40

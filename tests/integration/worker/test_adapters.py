@@ -32,7 +32,7 @@ def adapted(queue: Queue, **adapters: str) -> Iterator[tuple[RunnerBench, UUID]]
     """A worker of an engine that has these adapters, and is recorded with them."""
     load_kinds(queue.settings.model_copy(update={"kinds": KINDS}))
     client = FakeClient()
-    client.loaded = dict(adapters)
+    client.model_name, client.loaded = "base", dict(adapters)
     session = register(queue, client.name, "base", adapters=adapters, session=UUID(client.session_id))
     with runner_bench(queue, client, kinds=KINDS) as bench:
         yield bench, session
@@ -84,6 +84,21 @@ def test_calls_ask_for_the_adapter_and_the_model_itself_verifies(queue: Queue) -
     made = {row.job_id: row.provenance for row in queue.rows("SELECT * FROM artifact")}
     assert made[named]["adapter"] == {"name": "acme", "digest": "1"}
     assert "adapter" not in made[plain]
+
+
+def test_a_job_keeps_its_adapter_in_a_session_that_is_not_recorded_yet(queue: Queue) -> None:
+    """The engine was started anew, its worker claims what is in the list, and the registrar comes later."""
+    load_kinds(queue.settings.model_copy(update={"kinds": KINDS}))
+    client = FakeClient()
+    client.model_name, client.loaded = "base", {"acme": "1"}
+    register(queue, client.name, "base", adapters=client.loaded)  # the session before
+    with runner_bench(queue, client, kinds=KINDS) as bench:
+        named, plain = (bench.work("ok", model=model)[0] for model in ("acme", "base"))
+        eventually(lambda: queue.outcomes(named) == queue.outcomes(plain) == ["succeeded"])
+        assert {request.id.partition(".")[0]: request.adapter for request in client.submitted} == {
+            str(named): "acme",
+            str(plain): "",
+        }
 
 
 def test_a_job_whose_adapter_is_unloaded_after_its_dispatch_waits_for_it_unharmed(

@@ -55,7 +55,8 @@ def test_a_look_for_quarantined_jobs_reads_each_dispatched_job_once(queue: Queue
     """Every worker looks each second, while thousands of jobs are dispatched."""
     queue.producer.enqueue_many([Echo(text=f"ok {n}") for n in range(DISPATCHED)])
     queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
-    asked = {"ids": [], "dispatch_nos": [], "worker": "w", "engine_session_id": None, "lease_seconds": 60}
+    asked = {"ids": [], "dispatch_nos": [], "worker": "w", "lease_seconds": 60}
+    asked |= {"engine_session_id": None, "model_name": ""}
     explain = text("EXPLAIN (ANALYZE, FORMAT JSON) " + statement("worker/claim_quarantined").text)
     with queue.engine.connect() as connection:
         [plan] = connection.execute(explain, asked | asdict(SIZES)).scalar_one()
@@ -155,7 +156,7 @@ def claim_quarantined(
 ) -> list[UUID]:
     """What is claimed for this engine by a worker that has these messages."""
     hinted = {"ids": [hint.job_id for hint in hints], "dispatch_nos": [hint.dispatch_no for hint in hints]}
-    claiming = {"worker": worker, "lease_seconds": lease_seconds, "engine_session_id": session_id}
+    claiming = {"worker": worker, "lease_seconds": lease_seconds, "engine_session_id": session_id, "model_name": "m"}
     rows = queue.ask("worker/claim_quarantined", **hinted, **claiming, **asdict(SIZES))
     return [row.id for row in rows if row.attempt is not None]
 

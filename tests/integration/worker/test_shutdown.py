@@ -109,7 +109,8 @@ def test_the_command_says_when_nothing_runs_and_when_something_still_does(
     monkeypatch.setenv("THOTHY_DATABASE_URL", queue.settings.require_database_url())
     [held] = queue.enqueue("ok")
     queue.dispatch()
-    queue.ask("worker/claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, engine_session_id=None)
+    unnamed = {"engine_session_id": None, "model_name": ""}
+    queue.ask("worker/claim", ids=[held], dispatch_nos=[1], worker="slow", lease_seconds=60, **unnamed)
     [waiting] = queue.enqueue("ok waiting")
     late = CliRunner().invoke(app, ["queue", "pause", "--wait", "--timeout", "0"])
     assert (late.exit_code, late.stderr) == (1, "thothy: 1 job is still running after 0 s; the queue stays paused\n")

@@ -67,6 +67,7 @@ def take(queue: Queue, hints: list[Hint], session_id: UUID | None, worker: str =
         worker=worker,
         lease_seconds=-1,
         engine_session_id=session_id,
+        model_name="",
     )
 
 
@@ -315,7 +316,7 @@ def test_a_claim_whose_answer_was_lost_leaves_a_row(queue: Queue, statement: str
     taking = {"ids": [job_id], "dispatch_nos": [hint.dispatch_no], "worker": "w", "lease_seconds": 60}
     limits = {"once": 512, "twice": 32, "lone": 8} if statement == "worker/claim_quarantined" else {}
     for _ in range(2):
-        queue.ask(statement, **taking, **limits, engine_session_id=session_id)
+        queue.ask(statement, **taking, **limits, engine_session_id=session_id, model_name="")
     assert queue.job(job_id).attempt == 2
     assert attempts(queue) == {(job_id, 1): ("released", session_id, 0)}
     [row] = queue.rows("SELECT reason, worker FROM attempt")

@@ -85,29 +85,29 @@ class JobStore:
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
 
-    async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None) -> ClaimResult:
+    async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:
         """Claim the dispatches that may run, in planned order; those that are not returned are stale.
 
-        `session_id` names the engine session they are to run in.
+        They are to run in this engine session, whose model is `model_name`: what else a job names is an adapter.
         """
-        return ClaimResult.of(await self._execute("worker/claim", **self._claiming(hints, session_id)), session_id)
+        claiming = self._claiming(hints, session_id, model_name)
+        return ClaimResult.of(await self._execute("worker/claim", **claiming), session_id)
 
     async def claim_quarantined(
-        self, hints: Sequence[Hint], session_id: UUID | None, sizes: GroupSizes
+        self, hints: Sequence[Hint], session_id: UUID | None, sizes: GroupSizes, model_name: str = ""
     ) -> ClaimResult | None:
         """Claim quarantined jobs, of these and of others, as far as some may run on this engine.
 
         None while another worker of the engine holds the lock.
         """
         session = {"engine_session_id": session_id}
+        claiming = self._claiming(hints, session_id, model_name) | asdict(sizes)
         with reaching(self._settings):
             async with self._engine.begin() as connection:
                 lock = (await connection.execute(statement("worker/quarantine_lock"), session)).one()
                 if not lock.acquired:
                     return None
-                rows = await connection.execute(
-                    statement("worker/claim_quarantined"), self._claiming(hints, session_id) | asdict(sizes)
-                )
+                rows = await connection.execute(statement("worker/claim_quarantined"), claiming)
                 return ClaimResult.of(rows.all(), session_id)
 
     async def others_running(self, session_id: UUID | None) -> int:
@@ -226,9 +226,9 @@ class JobStore:
     async def close(self) -> None:
         await self._engine.dispose()
 
-    def _claiming(self, hints: Sequence[Hint], session_id: UUID | None) -> dict[str, Any]:
+    def _claiming(self, hints: Sequence[Hint], session_id: UUID | None, model_name: str) -> dict[str, Any]:
         claiming = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
-        return claiming | {"engine_session_id": session_id} | _parallel(hints)
+        return claiming | {"engine_session_id": session_id, "model_name": model_name} | _parallel(hints)
 
     async def _execute(self, name: str, /, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):

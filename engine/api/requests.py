@@ -175,6 +175,7 @@ class Usage:
     compute_seconds: Finite
     preemptions: int = 0
     thought_tokens: int = 0  # of the output
+    adapters: tuple[str, ...] = ()  # digests of the adapter that it used; several if that was loaded anew meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ _IMPOSSIBLE = -1000.0  # a log-probability
 class _Pending:
     request: GenerationRequest
     sink: Sink
+    adapters: tuple[str, ...] = ()  # as in its usage
     started: float = float("inf")  # monotonic seconds
 
 
@@ -114,12 +115,12 @@ class NullEngine:
             refusal = EngineNotAcceptingError("the engine accepts no new requests")
         elif sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
             refusal = InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
-        elif request.adapter and request.adapter not in self._adapters:
+        elif (adapter := self._adapters.get(request.adapter)) is None and request.adapter:
             refusal = UnknownAdapterError(f"no adapter {request.adapter!r} is loaded", "adapter")
         elif request.id in self._open:
             refusal = InvalidRequestError(f"a request with id {request.id!r} is in flight")
         else:
-            pending = _Pending(request, sink)
+            pending = _Pending(request, sink, () if adapter is None else (adapter.digest,))
             with self._lock:
                 self._open[request.id] = pending
                 self._waiting.append(pending)
@@ -133,7 +134,7 @@ class NullEngine:
         if (pending := self._take(request_id)) is not None:
             spent = min(self._latency, max(0.0, time.monotonic() - pending.started))
             self._count(requests_aborted=1, steps=1, **_seconds(pending.request, spent))
-            pending.sink([_result(pending.request, "", FinishReason.ABORTED, spent)])
+            pending.sink([_result(pending, "", FinishReason.ABORTED, spent)])
             self._admit()
 
     def stream(self, request_id: str) -> None:
@@ -233,7 +234,7 @@ class NullEngine:
         except EngineError as error:
             outputs: list[Output] = [Failure(request.id, error)]
         else:
-            result = replace(_result(request, "" if calls else text, FinishReason.STOP, self._latency), calls=calls)
+            result = replace(_result(pending, "" if calls else text, FinishReason.STOP, self._latency), calls=calls)
             gained = tuple(CallDelta(at, call.name, call.arguments) for at, call in enumerate(calls))
             deltas = [
                 Delta(request.id, each.text, each.token_ids, at, each.logprobs, calls=gained if not at else ())
@@ -313,13 +314,14 @@ def _seconds(request: GenerationRequest, spent: float) -> dict[str, float]:
     return dict.fromkeys(counters, spent)
 
 
-def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
+def _result(pending: _Pending, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
     """A token is a word, and certain. All choices are the same."""
+    request = pending.request
     words = len(text.split())
     prompt = " ".join((request.text or "", *(message.content for message in request.messages)))
     prompt_tokens = len(request.token_ids) or prompt.count(" ") + 1
     candidates = request.beam_search.width if request.beam_search else request.candidates
-    usage = Usage(prompt_tokens, cached_tokens=0, output_tokens=words * candidates, compute_seconds=seconds)
+    usage = Usage(prompt_tokens, 0, words * candidates, seconds, adapters=pending.adapters)
     logprobs: tuple[TokenLogprob, ...] = ()
     if (top := request.sampling.logprobs) is not None:
         scores = (0.0, *(_IMPOSSIBLE,) * (top - 1))[:top]

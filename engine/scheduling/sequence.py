@@ -114,7 +114,14 @@ class Sequence:
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.prompt_tokens, self.cached_tokens, self.output_tokens, self.compute_seconds, self.preemptions)
+        return Usage(
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.output_tokens,
+            self.compute_seconds,
+            self.preemptions,
+            adapters=() if self.adapter is None else (self.adapter.digest,),
+        )
 
     def until(self, end: int) -> int:
         """`end`, or the next border before it: the tokens that the next step may compute. Those of the base model and

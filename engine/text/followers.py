@@ -65,6 +65,7 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
         sum(part.compute_seconds for part in parts),
         sum(part.preemptions for part in parts),
         sum(part.thought_tokens for part in parts),
+        tuple(sorted({digest for part in parts for digest in part.adapters})),
     )
 
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from uuid import uuid4
 
 from thothy_ai.engine.api import (
-    AdapterInfo,
     CoreStats,
     Delta,
     EngineInfo,
@@ -54,10 +53,11 @@ class FakeGeneration:
         self._delay = client.delay
         self.request = request
         self.usage: Usage | None = None
+        self._adapters = tuple(client.loaded[name] for name in [request.adapter] if name in client.loaded)
 
     async def result(self) -> GenerationResult:
         word = self.request.messages[0].content.split()[0]
-        if self.request.adapter not in {"", *self._client.loaded}:
+        if self.request.adapter and not self._adapters:
             raise UnknownAdapterError("it is not loaded", "adapter")
         if word == "lost":
             self._client.renew()
@@ -84,7 +84,7 @@ class FakeGeneration:
 
     def _finished(self, text: str, reason: FinishReason) -> GenerationResult:
         self._ended.set()
-        self.usage = Usage(10, 4, 5, 0.25)
+        self.usage = Usage(10, 4, 5, 0.25, adapters=self._adapters)
         return GenerationResult(self.id, text, (), reason, self.usage)
 
     async def early_text(self) -> str:
@@ -157,10 +157,6 @@ class FakeClient:
         self._reach()
         count = len(self.submitted)
         return EngineStats(core=CoreStats(busy_seconds=0.25 * count, output_tokens=5 * count))
-
-    async def adapters(self) -> tuple[AdapterInfo, ...]:
-        self._reach()
-        return tuple(AdapterInfo(name, digest, rank=4) for name, digest in self.loaded.items())
 
     async def submit(self, request: GenerationRequest) -> FakeGeneration:
         self._reach()

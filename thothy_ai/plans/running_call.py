@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Usage
@@ -160,5 +160,7 @@ async def abort(generation: Generation) -> EngineError | None:
 
 def total(used: Iterable[Usage]) -> Usage:
     """The usage of several generations together."""
-    columns = list(zip(*map(astuple, used), strict=True))
-    return Usage(*map(sum, columns)) if columns else NOTHING_USED
+    parts = list(used)
+    numbers = [each.name for each in fields(Usage) if each.name != "adapters"]
+    sums = {name: sum(getattr(part, name) for part in parts) for name in numbers}
+    return Usage(**sums, adapters=tuple(sorted({digest for part in parts for digest in part.adapters})))

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.engine.api import AdapterInfo, EngineInfo, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineError,
@@ -68,11 +68,11 @@ class StoppedError(Exception):
 
 
 class NotSentError(Exception):
-    """The engine was lost while no call was in flight: before a step's first one could be sent, or after the last."""
+    """The engine was lost before a step's first call could be sent: no call was in flight."""
 
 
 class AdapterChangedError(Exception):
-    """Other weights were loaded under the adapter's name during the attempt, which may have used both."""
+    """Other weights were loaded under the adapter's name during the attempt, which has used both."""
 
 
 class BudgetSpentError(Exception):
@@ -162,7 +162,6 @@ class AttemptRunner:
 
     async def _judged(self, claim: Claim, calls: _AttemptCalls) -> Finish:
         info = self._monitor.info
-        await calls.find_adapter()
         previous = None
         if rejected := claim.previous:
             with suppress(ValueError):  # a reason of a newer worker
@@ -196,7 +195,7 @@ class AttemptRunner:
             wait=calls.outputs,
             translate=calls.translated,
         )
-        await calls.check_adapter()
+        calls.check_adapter()
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
             return outcomes.hopeless(claim, judgement.reason, judgement.detail)
@@ -250,7 +249,6 @@ class _AttemptCalls:
         self._monitor = monitor
         self._live = live
         self._engine: EngineInfo | None = None
-        self._adapter: AdapterInfo | None = None
         self._step_begun = False  # a call of the current step was sent
         self.log = CallLog()
         self.answered_at: float | None = None  # monotonic: when the outputs of the last step arrived
@@ -271,7 +269,9 @@ class _AttemptCalls:
         return tuple(f"{self._claim.key}.{number}" for number in range(len(self.log.sent)))
 
     def before_step(self) -> None:
-        """Raise `BudgetSpentError` if the job may not use more, `NotSentError` if it may not run on this engine."""
+        """Raise `BudgetSpentError` if the job may not use more, `NotSentError` if it may not run on this engine, or
+        what `check_adapter` raises.
+        """
         if self._claim.overdraws(self.log.usage.compute_seconds):
             raise BudgetSpentError
         if self._engine is None:
@@ -279,27 +279,13 @@ class _AttemptCalls:
             if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
                 raise NotSentError("the engine was restarted after the claim")
             self._engine = self._monitor.info
+        self.check_adapter()
         self._step_begun = False
 
-    async def find_adapter(self) -> None:
-        """Note which weights the claim's adapter has. Raises `UnknownAdapterError`."""
-        if (name := self._claim.adapter) and (found := (await self._adapters()).get(name)) is None:
-            raise UnknownAdapterError(f"the engine has no adapter {name}")
-        self._adapter = found if name else None
-
-    async def check_adapter(self) -> None:
-        """Raise `AdapterChangedError` if it has others by now. One that was unloaded has finished what it had begun."""
-        if (before := self._adapter) is not None:
-            now = (await self._adapters()).get(before.name, before)
-            if now.digest != before.digest:
-                raise AdapterChangedError
-
-    async def _adapters(self) -> dict[str, AdapterInfo]:
-        """Those that the engine has now. Raises `NotSentError`: no call is in flight that could have killed it."""
-        try:
-            return await self._monitor.adapters()
-        except EngineLostError as error:
-            raise NotSentError(str(error)) from error
+    def check_adapter(self) -> None:
+        """Raise `AdapterChangedError` if the calls that have ended used different weights."""
+        if len(self.log.usage.adapters) > 1:
+            raise AdapterChangedError
 
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
@@ -338,8 +324,8 @@ class _AttemptCalls:
     def provenance(self, version: str, examples: Sequence[Example]) -> dict[str, Any]:
         """How the outputs were made: by which prompts, examples and model, with which seeds; what each step took."""
         engine = {name: getattr(self._engine, name, None) for name in ("model", "device", "dtype")}
-        if self._adapter is not None:
-            engine["adapter"] = {"name": self._adapter.name, "digest": self._adapter.digest}
+        if self._claim.adapter:
+            engine["adapter"] = {"name": self._claim.adapter, "digest": "".join(self.log.usage.adapters)}
         steps = []
         for name in dict.fromkeys(call.call.step for call in self.log.sent):
             calls = [call for call in self.log.sent if call.call.step == name]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from thothy_ai.engine.api import AdapterInfo, EngineInfo, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import ConnectionLostError, EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.dispatches import ANSWER_SECONDS
@@ -87,10 +87,6 @@ class EngineMonitor:
         except EngineLostError:
             self.recheck()
             raise
-
-    async def adapters(self) -> dict[str, AdapterInfo]:
-        """The adapters that the engine has at this moment, by their names. Raises `EngineError`."""
-        return {each.name: each for each in await self._client.adapters()}
 
     async def vocabulary(self) -> tuple[bytes, ...]:
         """The bytes of each token of the model, asked for once per session. Raises `EngineError`."""

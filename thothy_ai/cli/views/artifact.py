@@ -11,7 +11,9 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
     """One line: model, adapter, version of the prompts, and seed; none if nothing was recorded."""
     if provenance:
         version, seed = provenance.get("version"), provenance.get("seed")
-        adapter = f" with the adapter {of['name']} ({of['digest'][:12]})" if (of := provenance.get("adapter")) else ""
+        adapter = ""
+        if of := provenance.get("adapter"):  # another's server says no digest
+            adapter = f" with the adapter {of['name']}" + (f" ({of['digest'][:12]})" if of["digest"] else "")
         yield f"Made by {provenance.get('model') or 'an unknown model'}{adapter}, prompts {version}, seed {seed}"
 
 

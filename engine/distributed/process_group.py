@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
@@ -75,8 +76,18 @@ class ProcessGroup:
 
 def open_store(size: int) -> TCPStore:
     """What ranks find each other by, at a free port of this machine; of the first rank."""
-    patience = timedelta(seconds=_JOIN_SECONDS)
-    return TCPStore(_HOST, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
+    # By itself, the store listens on all interfaces, and whoever writes to it is trusted.
+    with socket.create_server((_HOST, 0)) as listening:
+        port = listening.getsockname()[1]
+        return TCPStore(
+            _HOST,
+            port,
+            size,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=_JOIN_SECONDS),
+            master_listen_fd=listening.detach(),
+        )
 
 
 def reach_store(port: int, size: int) -> TCPStore:

@@ -13,8 +13,7 @@ from thothy_ai import engine, kernels
 _DIGITS = 16
 
 
-def code_digest() -> str:
-    """16 hexadecimal digits of the engine's and the kernels' modules, and of the versions that they run on."""
+def _digest() -> str:
     digest = sha256(f"{platform.python_version()} {torch.__version__}\n".encode())
     for package in (engine, kernels):
         root = Path(package.__path__[0])
@@ -22,6 +21,13 @@ def code_digest() -> str:
             digest.update(f"{path.relative_to(root)}\n".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:_DIGITS]
+
+
+CODE = _digest()
+"""16 hexadecimal digits of the engine's and the kernels' modules, and of the versions that they run on.
+
+Of the files as they are when this process imports them: what changes on the disk later, it does not run.
+"""
 
 
 def device_kind(device: torch.device) -> str:

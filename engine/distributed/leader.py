@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import signal
 import socket
@@ -20,11 +21,12 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelL
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
-from thothy_ai.engine.distributed.code import code_digest, device_kind
-from thothy_ai.engine.distributed.process_group import ProcessGroup, open_store
+from thothy_ai.engine.distributed.code import CODE, device_kind
+from thothy_ai.engine.distributed.process_group import JOIN_SECONDS, ProcessGroup, open_store
 from thothy_ai.engine.distributed.shared_memory import FrameWriter, open_memory
 from thothy_ai.engine.distributed.steps import LeadingRunner, ring_bytes
 from thothy_ai.engine.execution.device import resolve_device
+from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.child import start_child
@@ -47,7 +49,8 @@ log = logging.getLogger(__name__)
 _MODULE = "thothy_ai.engine.process.rank_process"
 _FIND_SECONDS = 90.0  # for a process to import torch on a busy machine
 _GRACE_SECONDS = 2.0  # for a thread that works with a lost rank to notice by itself
-_END_SECONDS = 5.0
+_END_SECONDS = 5.0  # for a process whose channel has ended to say how it ended, while its memory is taken down
+_KILLED_SECONDS = 30.0  # for a process to be gone: a broken device may keep it forever
 
 M = TypeVar("M", RankFound, RankLoaded, RankReady)
 OnLost = Callable[[EngineError], None]
@@ -63,21 +66,28 @@ class Group:
     def __init__(self, options: EngineOptions, on_lost: OnLost = lambda _: None) -> None:
         self._size = options.tensor_parallel
         self._options, self._on_lost = options, on_lost
+        _refuse_adapters(options)
         self._devices = _devices(options)
+        self._ending = threading.Event()  # a rank's channel has ended; its process may take seconds to
         self._lost, self._closing = threading.Event(), threading.Event()
+        self._until_ready: threading.Timer | None = None
         self.error: EngineError | None = None  # why a rank was lost
         self._leading: LeadingRunner | None = None
         self.ranks: ProcessGroup | None = None
-        store = open_store(self._size)
-        self._others = [_Rank(rank, self._lose) for rank in range(1, self._size)]
+        self._others: list[_Rank] = []
         try:
+            store = open_store(self._size)
+            for number in range(1, self._size):
+                self._others.append(_Rank(number, self._ending, self._lose))
             for rank in self._others:
                 here = store.port, str(self._devices[rank.number])
                 rank.send(JoinGroup(rank.number, self._size, *here, options.threads, options.log_level))
             for rank in self._others:
                 self._require_alike(rank, self._wait(rank, RankFound, _FIND_SECONDS))
+            joining = self._within(JOIN_SECONDS, "joined each other")
             with self.blaming():
                 self.ranks = ProcessGroup(0, self._size, self._devices[0], store)
+            joining.cancel()
         except BaseException:
             self.close()
             raise
@@ -98,16 +108,22 @@ class Group:
             rank.send(LoadShare(own, ConfigurationRead.of(configuration)))
 
     def wait_loaded(self) -> None:
-        """Wait for the others' weights. ModelLoadError if that fails, or takes much longer than it took here."""
+        """Wait for the others' weights. ModelLoadError if that fails, or takes much longer than it took here.
+
+        From now on, the ranks have `stall_seconds` until they run steps: call `leading`.
+        """
         for rank in self._others:
             self._wait(rank, RankLoaded, self._options.stall_seconds)
+        self._until_ready = self._within(self._options.stall_seconds, "become ready")
 
     def leading(self, runner: Runner, config: EngineConfig, vocab_size: int) -> LeadingRunner:
         """What runs steps on all ranks, once the others wait for them."""
         capacity = ring_bytes(config, vocab_size)
         for rank in self._others:
             self._wait(rank, RankReady, self._options.stall_seconds)
-        frames = [FrameWriter(rank.memory, capacity, rank.notices, self._require_all) for rank in self._others]
+        if self._until_ready is not None:
+            self._until_ready.cancel()
+        frames = [FrameWriter(rank.memory, capacity, rank.notices, self._raise_if_lost) for rank in self._others]
         self._leading = LeadingRunner(runner, frames, self.blaming)
         return self._leading
 
@@ -117,28 +133,38 @@ class Group:
         try:
             yield
         except (RuntimeError, OSError) as error:
-            if self._lost.wait(_GRACE_SECONDS) and self.error is not None:
+            if is_out_of_memory(error):  # here: it is tried again at once
+                raise
+            if self._ending.wait(_GRACE_SECONDS):
+                self._lost.wait(2 * _END_SECONDS)
+            if self.error is not None:
                 raise self.error from error
             raise
 
-    def close(self) -> None:
+    def end_others(self) -> None:
         """End the other processes, and wait until their memory is free."""
         self._closing.set()
-        for rank in self._others:
-            rank.close()
+        if self._until_ready is not None:
+            self._until_ready.cancel()
+        while self._others:
+            self._others.pop().close()
+
+    def close(self) -> None:
+        """The same, and leave their group: this process may be the first rank of another one."""
+        self.end_others()
         if self.ranks is not None:
             self.ranks.leave()
             self.ranks = None
 
-    def _require_all(self) -> None:
+    def _raise_if_lost(self) -> None:
         if self.error is not None:
             raise self.error
 
     def _require_alike(self, rank: _Rank, found: RankFound) -> None:
-        """ModelLoadError for a rank with other code than this one's, or with another kind of device."""
-        if found.code != code_digest():
+        """ModelLoadError for a rank with different code from this one's, or with another kind of device."""
+        if found.code != CODE:
             raise ModelLoadError(
-                f"rank {rank.number} runs other code than rank 0: was this engine's installation changed just now?"
+                f"rank {rank.number} runs different code from rank 0: was this engine's installation changed just now?"
             )
         if found.device != (own := device_kind(self._devices[0])):
             raise ModelLoadError(f"rank {rank.number} has a {found.device}, rank 0 a {own}: they must be equal")
@@ -147,7 +173,7 @@ class Group:
         """The rank's next message. ModelLoadError if it does not come, or the error of whichever rank is lost."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self._require_all()
+            self._raise_if_lost()
             with suppress(queue.Empty):
                 message = rank.messages.get(timeout=0.1)
                 if not isinstance(message, kind):
@@ -156,12 +182,21 @@ class Group:
         doing = {RankFound: "come up", RankLoaded: "loaded its weights", RankReady: "become ready"}[kind]
         raise ModelLoadError(f"rank {rank.number} has not {doing} within {seconds:g} s")
 
+    def _within(self, seconds: float, done: str) -> threading.Timer:
+        """A timer that gives the group up unless it is cancelled: a thread that waits in a collective cannot."""
+        error = ModelLoadError(f"the ranks have not {done} within {seconds:g} s: one of them hangs")
+        timer = threading.Timer(seconds, self._lose, (error,))
+        timer.daemon = True
+        timer.start()
+        return timer
+
     def _lose(self, error: EngineError) -> None:
-        """Called on a rank's thread when it ends."""
+        """Called on a rank's thread when it ends, or on a timer's."""
         if self._closing.is_set() or self.error is not None:
             return
         self.error = error
         self._lost.set()
+        self._ending.set()
         log.critical("the group ends: %s", error)
         if not self._closing.wait(_GRACE_SECONDS):
             self._on_lost(error)
@@ -170,15 +205,21 @@ class Group:
 class _Rank:
     """Another rank's process. `memory` and `notices` carry its steps."""
 
-    def __init__(self, number: int, lose: OnLost) -> None:
+    def __init__(self, number: int, ending: threading.Event, lose: OnLost) -> None:
+        """`ending` is set when its channel ends, and `lose` is called once it is known why."""
         self.number = number
         self.messages: queue.SimpleQueue[FromRank] = queue.SimpleQueue()
         self.memory = open_memory()
         self.notices, theirs = socket.socketpair()
-        with theirs:
-            self._process, end = start_child(_MODULE, theirs.fileno(), self.memory)
+        try:
+            with theirs:
+                self._process, end = start_child(_MODULE, theirs.fileno(), self.memory)
+        except BaseException:
+            os.close(self.memory)
+            self.notices.close()
+            raise
         self._channel: Channel[ToRank, FromRank] = Channel(end, TO_RANK, FROM_RANK)
-        threading.Thread(target=self._watch, args=(lose,), name=f"rank-{number}", daemon=True).start()
+        threading.Thread(target=self._watch, args=(ending, lose), name=f"rank-{number}", daemon=True).start()
 
     def send(self, message: ToRank) -> None:
         with suppress(OSError):  # it has ended, which is noticed elsewhere
@@ -186,11 +227,13 @@ class _Rank:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILLED_SECONDS)
         self._channel.close()
         self.notices.close()
+        os.close(self.memory)
 
-    def _watch(self, lose: OnLost) -> None:
+    def _watch(self, ending: threading.Event, lose: OnLost) -> None:
         error: EngineError | None = None
         try:
             for message in self._channel:
@@ -201,6 +244,7 @@ class _Rank:
                 self.messages.put(message)
         except EngineError as malformed:
             error = malformed
+        ending.set()
         lose(error or ModelLoadError(f"rank {self.number}'s process {self._end()}"))
 
     def _end(self) -> str:
@@ -212,14 +256,17 @@ class _Rank:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
 
-def _devices(options: EngineOptions) -> tuple[torch.device, ...]:
-    """As many devices as there are ranks, from the options' device on.
-
-    InvalidRequestError if there are fewer, or for adapters, whose weights are not divided.
-    """
-    first, size = resolve_device(options.device), options.tensor_parallel
+def _refuse_adapters(options: EngineOptions) -> None:
+    """InvalidRequestError for adapters, whose weights are not divided."""
     if options.adapters or options.adapter_slots:
-        raise InvalidRequestError(f"adapters and --tensor-parallel {size} cannot be combined: leave out one of them")
+        raise InvalidRequestError(
+            f"adapters and --tensor-parallel {options.tensor_parallel} cannot be combined: leave out one of them"
+        )
+
+
+def _devices(options: EngineOptions) -> tuple[torch.device, ...]:
+    """As many devices as there are ranks, from the options' device on; InvalidRequestError if there are fewer."""
+    first, size = resolve_device(options.device), options.tensor_parallel
     if first.type != "cuda":
         return (first,) * size
     there, begin = torch.cuda.device_count(), first.index or 0

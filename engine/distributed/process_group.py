@@ -18,7 +18,8 @@ T = TypeVar("T")
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as torch named it before 2.13
 
 _HOST = "127.0.0.1"
-_JOIN_SECONDS = 120.0
+JOIN_SECONDS = 120.0
+_COLLECTIVE_SECONDS = 600.0  # for the ranks to come to one operation: they may load at very different speeds
 _ENVIRONMENT = {
     "NCCL_NVLS_ENABLE": "0",  # NVLink multicast, which deadlocks where a container may not use it
     "NCCL_GRAPH_REGISTER": "0",  # of the buffers of each sum in each graph, which takes long and saves little
@@ -42,8 +43,11 @@ class ProcessGroup:
             rank=rank,
             world_size=size,
             device_id=device if on_gpu else None,
+            timeout=timedelta(seconds=_COLLECTIVE_SECONDS),
         )
         self.all_reduce(torch.ones(1, device=device))  # NCCL takes its memory now, before the KV cache is sized
+        if on_gpu:
+            torch.cuda.synchronize(device)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)
@@ -85,11 +89,11 @@ def open_store(size: int) -> TCPStore:
             size,
             is_master=True,
             wait_for_workers=False,
-            timeout=timedelta(seconds=_JOIN_SECONDS),
+            timeout=timedelta(seconds=JOIN_SECONDS),
             master_listen_fd=listening.detach(),
         )
 
 
 def reach_store(port: int, size: int) -> TCPStore:
     """The same, of another rank."""
-    return TCPStore(_HOST, port, size, is_master=False, timeout=timedelta(seconds=_JOIN_SECONDS))
+    return TCPStore(_HOST, port, size, is_master=False, timeout=timedelta(seconds=JOIN_SECONDS))

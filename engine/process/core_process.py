@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import AdapterInfo, EngineInfo
@@ -97,8 +97,6 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
             channel.send(CoreRefused(error))
             end_at_once(0)
 
-    group = Group(options, lose) if options.tensor_parallel > 1 else None
-    loaded = load(options, text) if group is None else load_together(options, text, group)
     reports = Reports(channel)
 
     def record(info: EngineInfo) -> AdmissionFile | None:
@@ -109,12 +107,17 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
             log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
             return None
 
-    core = start_core(loaded, options, reports.put, record, group)
-    channel.send(CoreReady(core.info(), core.adapters()))
-    reports.start(core)  # not before: the parent waits for that message, and the core runs already
-    hosted.set_result(core)
-    core.join()
-    reports.close()
+    with ExitStack() as others:  # before the parent hears of an end, which may start another engine
+        group = Group(options, lose) if options.tensor_parallel > 1 else None
+        if group is not None:
+            others.callback(group.end_others)
+        loaded = load(options, text) if group is None else load_together(options, text, group)
+        core = start_core(loaded, options, reports.put, record, group)
+        channel.send(CoreReady(core.info(), core.adapters()))
+        reports.start(core)  # not before: the parent waits for that message, and the core runs already
+        hosted.set_result(core)
+        core.join()
+        reports.close()
     channel.send(CoreEnded.of(core.failure))
 
 

@@ -71,7 +71,7 @@ def _run(
 ) -> None:
     import torch  # noqa: PLC0415  what imports it may fail, and is reported then
 
-    from thothy_ai.engine.distributed.code import code_digest, device_kind  # noqa: PLC0415
+    from thothy_ai.engine.distributed.code import CODE, device_kind  # noqa: PLC0415
     from thothy_ai.engine.distributed.process_group import ProcessGroup, reach_store  # noqa: PLC0415
     from thothy_ai.engine.distributed.shared_memory import FrameReader  # noqa: PLC0415
     from thothy_ai.engine.distributed.steps import follow, ring_bytes  # noqa: PLC0415
@@ -83,7 +83,7 @@ def _run(
         torch.set_num_threads(join.threads)
     device = resolve_device(join.device)
     use_device(device)
-    channel.send(RankFound(code_digest(), device_kind(device)))
+    channel.send(RankFound(CODE, device_kind(device)))
     ranks = ProcessGroup(join.rank, join.size, device, reach_store(join.port, join.size))
     while True:
         asked = loads.get()
@@ -98,7 +98,10 @@ def _run(
 
 
 class _GivenText:
-    """Implements `ModelText`: what the first rank has read. A rank has no use for a tokenizer, but some text ends."""
+    """Implements `ModelText`: what the first rank has read.
+
+    The tokenizer is a placeholder: a rank decodes no text, and `load` only needs some token at which one ends.
+    """
 
     def __init__(self, configuration: FolderConfiguration) -> None:
         self._configuration = configuration

@@ -40,7 +40,7 @@ def start_child(module: str, *files: int) -> tuple[subprocess.Popen[bytes], sock
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent is killed, whatever it does at that time.
 
-    Elsewhere than on Linux the channel ends, which is noticed once Python code runs again.
+    On other systems the channel ends, which is noticed once Python code runs again.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

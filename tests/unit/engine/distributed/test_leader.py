@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,10 +56,65 @@ def test_a_rank_that_dies_at_its_start_is_noticed_at_once(
         Group(START)
 
 
-def test_other_code_on_a_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "code_digest", lambda: "of before")
-    with pytest.raises(ModelLoadError, match="rank 1 runs other code than rank 0"):
+def test_different_code_on_a_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "CODE", "of before")
+    with pytest.raises(ModelLoadError, match="rank 1 runs different code from rank 0"):
         Group(START)
+
+
+def test_a_process_runs_the_code_that_it_imported_whatever_lies_on_the_disk_later(tmp_path: Path) -> None:
+    package = Path(leader.__file__).parents[2]
+    root = tmp_path / "thothy_ai"
+    root.mkdir()
+    (root / "__init__.py").touch()
+    for name in ("engine", "kernels"):
+        shutil.copytree(package / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    changed = root / "kernels" / "rotary.py"
+    lines = [
+        "from thothy_ai.engine.distributed import code",
+        f"open({str(changed)!r}, 'a').write('# changed')",
+        "print(code.__file__, code.CODE, code._digest())",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", "; ".join(lines)],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    file, imported, on_disk = ran.stdout.split()
+    assert file == str(root / "engine" / "distributed" / "code.py")
+    assert imported == leader.CODE != on_disk
+
+
+def files_of_ranks() -> list[str]:
+    """The files of this process that carry steps to other ranks."""
+    found = []
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            found.append(str(file.readlink()))
+    return [name for name in found if "thothy-steps" in name]
+
+
+def test_what_was_started_is_ended_and_closed_if_not_all_ranks_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "rank_that_sleeps.py").write_text("import time; time.sleep(600)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(leader, "_MODULE", "rank_that_sleeps")
+    original, children, before = leader.start_child, [], len(files_of_ranks())
+
+    def start_one(*arguments):
+        if children:
+            raise BlockingIOError("no more processes")
+        children.append(original(*arguments))
+        return children[0]
+
+    monkeypatch.setattr(leader, "start_child", start_one)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        Group(replace(START, tensor_parallel=3))
+    assert children[0][0].returncode == -signal.SIGKILL
+    assert len(files_of_ranks()) <= before  # fewer, if the collector has been there
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
@@ -69,12 +129,20 @@ def test_adapters_are_refused(options: dict[str, object]) -> None:
         Group(replace(START, **options))
 
 
-def test_a_rank_that_dies_names_the_step_s_members(tmp_path: Path) -> None:
+def test_a_rank_that_dies_names_the_step_s_members(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Even if its process is there for longer than others wait for a rank that is said to be lost."""
+    monkeypatch.setattr(leader, "_GRACE_SECONDS", 0.5)
+    told, end = threading.Event(), leader._Rank._end
+    monkeypatch.setattr(leader._Rank, "_end", lambda rank: (told.wait(1.0), end(rank))[1])
     folder = tiny_model("llama", tmp_path)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     with two_ranks() as group, EngineDriver(lambda on_events: SharedModel(group, folder).build(
         loaded, ROOMY, on_events
     )) as driver:  # fmt: skip
+        began = time.monotonic()
+        with pytest.raises(torch.OutOfMemoryError), group.blaming():
+            raise torch.OutOfMemoryError("of this rank, which tries again")
+        assert time.monotonic() - began < 0.4
         for name in ("one", "two"):
             driver.submit(CoreRequest(name, (1, 2, 3), replace(LONG, max_tokens=40)))
         driver.submit(CoreRequest("three", (1, 2, 3), replace(LONG, max_tokens=50)))
@@ -87,5 +155,6 @@ def test_a_rank_that_dies_names_the_step_s_members(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10
         failure = driver.core.failure
         assert isinstance(failure, StepFailedError)
+        assert failure.members
         assert {"one", "two", "three"} >= set(failure.members)
         assert "rank 1's process was killed by SIGKILL" in str(failure)

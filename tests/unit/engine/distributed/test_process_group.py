@@ -17,7 +17,7 @@ def listeners(pid: int) -> set[str]:
     files = set()
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            files.add(os.readlink(file))
+            files.add(str(file.readlink()))
     lines = [
         line.split()
         for table in ("tcp", "tcp6")

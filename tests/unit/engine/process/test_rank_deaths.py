@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine_process import (
+    SLOW_UNTIL_IT_FAILS,
     core_of,
     ended,
     errors_of,
+    is_alive,
     options,
     ready,
     started,
@@ -48,6 +50,37 @@ if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
     def fail(*_):
         raise RuntimeError("no room for graphs")
     Runner.__init__ = fail
+"""
+
+HANGS = """
+import sys
+if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
+    import time
+    from thothy_ai.engine.process import build
+    build.build_runner = lambda *_: time.sleep(600)
+"""
+
+OUT_OF_MEMORY = """
+import sys
+if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
+    import torch
+    from thothy_ai.engine.execution.runner import Runner
+    def fail(*_):
+        raise torch.OutOfMemoryError("no memory on this rank")
+    Runner.forward = fail
+"""
+
+# What the core's process leaves behind, if it ends by itself.
+LAST_WORDS = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    import os
+    leave = os._exit
+    def say(code):
+        children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
+        os.write(2, f"children at the end: {len(children)}\\n".encode())
+        leave(code)
+    os._exit = say
 """
 
 
@@ -105,6 +138,49 @@ def test_a_rank_that_fails_while_it_starts_ends_the_start_with_its_error(model: 
         code, errors = ended(process)
     assert code == 2
     assert errors[-1] == "thothy engine: rank 1: no room for graphs"
+
+
+def test_a_rank_that_hangs_while_others_wait_for_it_ends_the_start(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    with started(options(model, url, tensor_parallel=2, stall_seconds=5.0), tmp_path) as process:
+        code, errors = ended(process)
+    assert code == 2
+    assert errors[-1] == "thothy engine: the ranks have not become ready within 5 s: one of them hangs"
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"), [(OUT_OF_MEMORY, "rank 1: no memory on this rank"), (SLOW_UNTIL_IT_FAILS, "CUDA error: illegal")]
+)
+def test_an_error_of_either_rank_in_a_step_ends_the_engine_with_it(
+    fails: str, says: str, model: Path, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(fails)
+    with started(options(model, url, tensor_parallel=2), tmp_path) as process:
+        ready(process)
+        [rank] = ranks_of(core_of(process))
+
+        async def body(client: EngineClient) -> None:
+            (tmp_path / "now").touch()
+            began = time.monotonic()
+            running = [await client.submit(GenerationRequest("job-0", text="x", sampling=SamplingParams(max_tokens=9)))]
+            assert await errors_of(running) == [EngineLostError]
+            assert time.monotonic() - began < 10
+
+        with_client(url, body)
+        code, errors = ended(process)
+        assert not is_alive(rank)
+    assert code == 70
+    assert [line for line in errors if "CRITICAL" in line and "the engine failed" in line and says in line]
+
+
+def test_ranks_have_ended_before_the_engine_has(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LAST_WORDS)
+    with started(options(model, url, tensor_parallel=2), tmp_path) as process:
+        ready(process)
+        process.terminate()
+        code, errors = ended(process)
+    assert code == 0
+    assert "children at the end: 0" in errors
 
 
 def test_a_model_that_does_not_divide_is_refused_in_one_line(model: Path, url: str) -> None:

@@ -102,20 +102,19 @@ def build_core(
     """
     with nullcontext() if group is None else group.blaming():
         alone, config, planned, kv_bytes, states = build_runner(loaded, options)
-    runner: StepRunner = alone
-    base: Base | None = _base(loaded, config, options, alone)
-    if group is not None:
-        base, runner = None, group.leading(alone, config, loaded.config.vocab_size)
+    runner: StepRunner = alone if group is None else group.leading(alone, config, loaded.config.vocab_size)
+    base = _base(loaded, config, options, alone) if group is None else None
     log.info("model %s: loaded in %s", loaded.name, loaded.phases)
     device = loaded.model.device
+    devices = (device,) if group is None else group.devices
     return EngineCore(
         runner,
         config,
-        _info(loaded, config, options, (device,) if group is None else group.devices),
+        _info(loaded, config, options, devices),
         StepCost.of(
             loaded.config,
-            kv_bytes=kv_bytes // config.block_size,
-            state_bytes=states // max(1, config.state_slots),
+            kv_bytes=len(devices) * kv_bytes // config.block_size,  # of all devices, like the floating-point operations
+            state_bytes=len(devices) * states // max(1, config.state_slots),
             on_gpu=device.type == "cuda",
         ),
         MemoryGauge(device, planned),

@@ -1,4 +1,4 @@
-"""Two processes with gloo, which stand for two GPUs. They are started once, and many models are loaded in them."""
+"""Processes with gloo, which stand for GPUs: two, unless asked otherwise. They start once and load many models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two_ranks(options: EngineOptions = START) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class SharedModel:
-    """A model that both ranks load anew for each core, on the devices and in the type of `start`."""
+    """A model that all ranks load anew for each core, on the devices and in the type of `start`."""
 
     group: Group
     folder: Path
@@ -48,9 +48,10 @@ class SharedModel:
         on_events: OnEvents,
         grammars: GrammarCompiler | None = None,
     ) -> EngineCore:
-        """As `build_core`, over both ranks."""
+        """As `build_core`, over all ranks."""
         return build_core(self.load(options), self._options(options), on_events, grammars, self.group)
 
     def _options(self, options: EngineOptions) -> EngineOptions:
         start = self.start
-        return replace(options, model=self.folder, device=start.device, dtype=start.dtype, tensor_parallel=2)
+        ranks = start.tensor_parallel
+        return replace(options, model=self.folder, device=start.device, dtype=start.dtype, tensor_parallel=ranks)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,6 +80,22 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.core.cached_tokens > 0) == prefix_cache
 
 
+@pytest.mark.parametrize("chosen", [{"drafts": True}, {"attention": "flex"}, {"kv_dtype": "fp8"}], ids=str)
+def test_options_do_with_ranks_what_they_do_without(chosen: dict[str, Any], group: Group, tmp_path: Path) -> None:
+    compare(tiny_model("llama", tmp_path), group, replace(ROOMY, **chosen))
+
+
+def test_shares_of_a_step_s_seconds_are_those_of_one_process(group: Group, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path)
+    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    costs = []
+    for build in (build_core, SharedModel(group, folder).build):
+        with EngineDriver(lambda on_events, build=build: build(loaded, ROOMY, on_events)) as driver:
+            driver.core.start()
+            costs.append(driver.core._cost)
+    assert costs[0] == costs[1]
+
+
 def drawn(
     loaded: LoadedModel, options: EngineOptions, build: Callable[[LoadedModel, EngineOptions, OnEvents], EngineCore]
 ) -> Collected:
@@ -133,12 +150,13 @@ def test_experts_in_mxfp4_are_divided(group: Group, tmp_path: Path) -> None:
     compare(mxfp4_checkpoints(tmp_path, intermediate_size=64).packed, group)
 
 
-def compare(folder: Path, group: Group) -> None:
+def compare(folder: Path, group: Group, chosen: EngineOptions = ROOMY) -> None:
     """Greedy, two ranks choose the tokens that one process does."""
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
+    loaded = load_model(folder, device=CPU, dtype=torch.float32, flex=chosen.attention == "flex")
     requests = [request(str(place), prompt, GREEDY) for place, prompt in enumerate(random_prompts(VOCAB))]
     outputs = []
     for build in (build_core, SharedModel(group, folder).build):
-        with EngineDriver(lambda on_events, build=build: build(loaded, ROOMY, on_events)) as driver:
+        with EngineDriver(lambda on_events, build=build: build(loaded, chosen, on_events)) as driver:
             outputs.append(driver.run(requests).tokens)
+    assert sum(map(len, outputs[0].values())) > 50
     assert outputs[0] == outputs[1]

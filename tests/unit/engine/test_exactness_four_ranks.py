@@ -12,7 +12,7 @@ from tests.support.two_ranks import START, SharedModel, two_ranks
 
 
 def test_pairs_of_four_ranks_hold_the_same_kv_head(tmp_path: Path) -> None:
-    """And the last of which has fewer tokens of the vocabulary than the others."""
+    """And the last rank has fewer tokens of the vocabulary than the others."""
     start = replace(START, tensor_parallel=4)
     sizes = {"num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 129}
     oracle = tiny_oracle("llama", tmp_path, torch.device("cpu"), **sizes)

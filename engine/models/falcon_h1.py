@@ -98,7 +98,8 @@ class FalconH1:
         settings=GGUF_SPACE_SETTINGS,
         present={"mamba_rms_norm": "ssm_norm.weight", "mamba_conv_bias": "ssm_conv1d.bias"},
         derived=lambda fields: {
-            "mamba_d_head": fields["mamba_d_ssm"] // fields["mamba_n_heads"],
+            "mamba_d_ssm": fields["_space_width"],
+            "mamba_d_head": fields["_space_width"] // fields["mamba_n_heads"],
             "mamba_norm_before_gate": False,  # as llama.cpp computes; its converter has multiplied all weights
         },
     )

@@ -42,5 +42,5 @@ GGUF_SPACE_SETTINGS: Mapping[str, str] = {
     "mamba_d_state": ".ssm.state_size",
     "mamba_n_groups": ".ssm.group_count",
     "mamba_n_heads": ".ssm.time_step_rank",
-    "mamba_d_ssm": ".ssm.inner_size",  # of all heads
+    "_space_width": ".ssm.inner_size",  # of all heads
 }

@@ -77,7 +77,7 @@ class GraniteHybrid(Granite):
         },
         present={"mamba_conv_bias": "ssm_conv1d.bias"},
         derived=lambda fields: {
-            "mamba_d_head": fields["mamba_d_ssm"] // fields["mamba_n_heads"],
+            "mamba_d_head": fields["_space_width"] // fields["mamba_n_heads"],
             "shared_intermediate_size": fields["shared_intermediate_size"] or fields["intermediate_size"],
             "position_embedding_type": "rope" if fields["_rotates"] else "nope",
         },

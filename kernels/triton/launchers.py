@@ -5,7 +5,8 @@ Triton prepares a compiled kernel at its first launch, and is safe for one threa
 - Up to Triton 3.6 each signature has a launcher of its own, an extension module, and all have one name. CPython gives
   whoever loads such a module again the one that was last loaded under the name, with its functions exchanged. A thread
   that has loaded a launcher then finds another's in it: the kernel gets a wrong number of arguments, or wrong ones.
-- A kernel has its launcher before its code is on the device. A second thread would launch nothing.
+- A kernel has its launcher before its code is on the device, and its module before its function. A second thread would
+  launch nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def prepare_one_at_a_time() -> None:
     prepare = CompiledKernel._init_handles
 
     def prepare_in_turn(kernel: CompiledKernel) -> None:
-        if kernel.module is None:  # its code, which arrives last
+        if kernel.function is None:  # it arrives last; whoever waits for another's finds the module, and is done
             with _PREPARES:
                 prepare(kernel)
 

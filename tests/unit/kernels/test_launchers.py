@@ -19,14 +19,16 @@ def test_threads_prepare_kernels_in_turn_and_each_kernel_once(monkeypatch: pytes
     inside = threading.Lock()
 
     def prepare(kernel: CompiledKernel) -> None:
-        """As Triton's: nothing for a kernel that is ready; the launcher first, the code long after it."""
+        """As Triton's: nothing for a kernel with a module; the launcher first, then the module, the function last."""
         if kernel.module is not None:
             return
         assert inside.acquire(blocking=False), "two at a time"
         kernel._run = f"launcher {len(prepared)}"
         prepared.append(kernel)
         others.wait(0.01)  # the others ask meanwhile
-        kernel.module, kernel.function = "module", f"code {len(prepared)}"
+        kernel.module = "module"
+        others.wait(0.01)
+        kernel.function = f"code {len(prepared)}"
         inside.release()
 
     def launch(kernel: CompiledKernel) -> tuple[object, object]:

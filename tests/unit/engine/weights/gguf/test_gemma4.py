@@ -85,9 +85,15 @@ def metadata(config: dict[str, Any]) -> Change:
     return write
 
 
-def write(kind: str, tmp_path: Path, change: Change = lambda _: None) -> tuple[Path, Path]:
+def write(
+    kind: str,
+    tmp_path: Path,
+    change: Change = lambda _: None,
+    choose: Callable[[str], Quant] = lambda _: Quant.F32,
+    **sizes: Any,
+) -> tuple[Path, Path]:
     """The model's folder, and its file."""
-    folder = tiny_model("gemma4_text", tmp_path, **KINDS[kind])
+    folder = tiny_model("gemma4_text", tmp_path, **(KINDS[kind] | sizes))
     describe = metadata(json.loads((folder / "config.json").read_text()))
 
     def extra(writer: gguf.GGUFWriter) -> None:
@@ -95,12 +101,12 @@ def write(kind: str, tmp_path: Path, change: Change = lambda _: None) -> tuple[P
         change(writer)
 
     return folder, write_gguf(
-        folder, tmp_path / "g.gguf", architecture="gemma4", extra=extra, convert=converted, choose=lambda _: Quant.F32
+        folder, tmp_path / "g.gguf", architecture="gemma4", extra=extra, convert=converted, choose=choose
     )
 
 
-def load(path: Path, tmp_path: Path) -> LoadedModel:
-    return load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache")
+def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
+    return load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache", weights=weights)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,6 +120,29 @@ def test_files_match_transformers(kind: str, tmp_path: Path) -> None:
     assert (family.experts is not None, family.keys_only) == (kind == "26B", kind in {"31B", "26B"})
     got = PagedRun(loaded.model, 1, 48).step({0: TOKENS})[0]
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["31B", "26B", "E4B"])
+def test_quantized_files_stand_for_the_same_numbers_packed_or_not(kind: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "global_head_dim": 32}
+    sizes |= {"moe_intermediate_size": 32} if kind == "26B" else {}
+    sizes |= {"hidden_size_per_layer_input": 32} if kind == "E4B" else {}
+    quantized = re.compile(r"(blk\..*|per_layer.*)\.weight")
+    folder, path = write(
+        kind, tmp_path, choose=lambda name: Quant.Q8_0 if quantized.fullmatch(name) else Quant.F32, **sizes
+    )
+    plain, stored = load(path, tmp_path), load(path, tmp_path, "stored")
+    assert stored.model.num_bytes < plain.model.num_bytes
+    [unpacked] = (
+        each
+        for each in (tmp_path / "cache" / "gguf").iterdir()
+        if '"quantization_config"' not in (each / "config.json").read_text()
+    )
+    with torch.no_grad():
+        expected, original = (reference_model(each)(torch.tensor([TOKENS])).logits[0] for each in (unpacked, folder))
+    for loaded, atol in ((plain, 1e-4), (stored, 1e-3)):
+        torch.testing.assert_close(PagedRun(loaded.model, 1, 48).step({0: TOKENS})[0], expected, atol=atol, rtol=0)
+    assert 0 < (expected - original).norm() < 0.3 * original.norm()
 
 
 def test_keys_and_values_that_nothing_reads_are_left_out(tmp_path: Path) -> None:

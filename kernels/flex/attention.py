@@ -20,7 +20,7 @@ from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
 
 _MAX_HEIGHT = 128
-_MIN_HEIGHT = 16  # on a GPU: of a matrix that its tensor cores multiply
+_MIN_HEIGHT = 16  # on a GPU: of the smallest matrix that tensor cores multiply
 _MAX_WIDTH = 64  # tokens that a program reads at once
 _QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's queries, and for keys and values ahead
 _PROGRAMS, _MAX_SPLIT = 512, 16  # that keep a GPU busy; tiles that share what a query sees
@@ -107,7 +107,8 @@ class FlexAttention:
             self._seen[key] = Seen.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
         seen, size = self._seen[key], queries.shape[-1]
         places, head_bytes = Places.of(tiles, seen, params), size * queries.element_size()
-        layer = Layer(params, params.scale_of(size), heads, tiles.height, block_size, 1, head_bytes)
+        kv_heads, scale = cache.keys.shape[2], params.scale_of(size)
+        layer = Layer(params, scale, kv_heads, heads, tiles.height, block_size, 1, head_bytes)
         if not self._on_gpu:
             return by_tile(layer, queries, cache, seen, places)
         pool, stride = _pool(cache.keys)
@@ -143,7 +144,7 @@ class FlexLayer(nn.Module):
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         self.layer = layer
-        # A copy of the code for each kind: of one code, torch compiles only so many kernels.
+        # A copy of the code for each kind: of one code, torch compiles only so many kernels (`recompile_limit`).
         code = FlexLayer.forward.__code__.replace()
         self.forward = MethodType(FunctionType(code, globals()), self)  # type: ignore[method-assign]
 
@@ -194,7 +195,9 @@ class FlexLayer(nn.Module):
 
 @remembered
 def _compiled(layer: Layer) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Compiled once for all numbers of tiles."""
+    """Compiled for any number of tiles: twice if the first number equals a size that stays, such as that of KV heads,
+    since torch takes sizes that are equal for one.
+    """
     return torch.compile(FlexLayer(layer), fullgraph=True, dynamic=True)
 
 

@@ -17,8 +17,9 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Places(NamedTuple):
-    """What scores depend on beside queries and keys: see `Tiles` and `Seen`. `slopes` [heads] and `cap` [] as in the
-    parameters: torch compiles a float into no kernel, and takes it for a tensor on the CPU.
+    """What scores depend on beside queries and keys: see `Tiles` and `Seen`. `slopes` [heads] and `cap` [] are those of
+    the parameters, on the device: with `dynamic`, torch takes a float that a function captures for a tensor on the CPU,
+    which its kernel cannot read.
     """
 
     positions: Tensor
@@ -42,6 +43,7 @@ class Layer(NamedTuple):
 
     params: AttentionParams
     scale: float
+    kv_heads: int
     heads: int  # of queries, for each of keys
     height: int
     block_size: int

@@ -108,7 +108,7 @@ class Seen(NamedTuple):
         before = (whole - begin)[:, None]
         parts = torch.where(place < before, begin[:, None] + place, after[:, None] + place - before)
         seen = (place >= begin[:, None]) & (place < end[:, None])
-        # Of the others, some are stale, and belong to other sequences: they count in a place that nothing reads.
+        # Of the others, some are stale, and belong to other sequences: they go to a spare slot that nothing reads.
         places = torch.zeros(num_blocks + 1, dtype=torch.int32, device=table.device)
         places[torch.where(seen, tables, num_blocks)] = place.int()
         # Of a run of tiles, each has its share of whole blocks, and the first one has the others.

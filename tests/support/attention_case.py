@@ -78,6 +78,18 @@ class Case:
         (cache.values if cache.value_scales is None else cache.value_scales)[freed] = 300.0
         return replace(self, cache=cache)
 
+    def side_by_side(self, part: int, stride: int, others: float) -> Case:
+        """With the cache as one of `stride` parts of blocks, as layers of groups share them."""
+
+        def beside(blocks: Tensor) -> Tensor:
+            size = blocks.shape[1]
+            wide = blocks.new_full((len(blocks), stride * size, *blocks.shape[2:]), others)
+            own = wide[:, part * size : (part + 1) * size]
+            own.copy_(blocks)
+            return own
+
+        return replace(self, cache=LayerCache(beside(self.cache.keys), beside(self.cache.values)))
+
     def heads_first(self) -> Case:
         """With the cache in the memory order [num_blocks, kv_heads, block_size, head_dim], under the same shape."""
         parts = (None if part is None else part.transpose(1, 2).contiguous().transpose(1, 2) for part in self.cache[:4])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import flex_attention
 
 from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
 from thothy_ai.kernels.flex import FlexAttention
@@ -78,17 +80,38 @@ def test_prompts_longer_than_a_tile_beside_groups(seed: int) -> None:
         check(case, params)
 
 
-def test_torch_computes_the_same() -> None:
-    """Its `flex_attention`, which a GPU runs, without a compiler: it reads all of the cache, and all by the mask."""
+@pytest.mark.parametrize(("part", "stride"), [(0, 1), (0, 2), (1, 2)])
+def test_torch_computes_the_same(part: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `flex_attention`, which a GPU runs, without a compiler: it reads all of the cache, and all by the mask. The
+    lists of blocks join the mask here: what they leave out is not seen.
+    """
     case = make_case(LENGTHS, heads=6, kv_heads=2, dim=8, block_size=4, seed=2, groups=[Group(2, 2, 1)])
-    clean = replace(case, cache=LayerCache(*(part.nan_to_num(0.5) for part in case.cache[:2])))  # type: ignore[union-attr]
+    clean = LayerCache(*(each.nan_to_num(0.5) for each in case.cache[:2]))  # type: ignore[union-attr]
+    clean = replace(case, cache=clean).side_by_side(part, stride, 0.7)
     params, lines = params_of("all", 6), heights(3, 1, 8)[1]
     tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
     seen = Seen.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
     places = Places.of(tiles, seen, params)
-    layer = Layer(params, params.scale_of(8), 3, lines, 4, 1, 32)
+    layer = Layer(params, params.scale_of(8), 2, 3, lines, 4, stride, 32)
     queries = clean.q.unflatten(1, (2, 3))[tiles.tokens, :, tiles.members].transpose(0, 1)
-    expected = flex.by_tile(layer, queries, clean.cache, seen, places)
+    expected = flex.by_tile(layer._replace(stride=1), queries, clean.cache, seen, places)
+    compute = flex_attention.flex_attention
+
+    def by_lists(*args: Tensor, block_mask: flex_attention.BlockMask, **options: Any) -> object:
+        mask, blocks = block_mask.mask_mod, args[1].shape[2] // 4
+        listed = torch.zeros(len(tiles.rows), blocks + 1, dtype=torch.bool)
+        for ids, counts in (
+            (block_mask.kv_indices, block_mask.kv_num_blocks),
+            (block_mask.full_kv_indices, block_mask.full_kv_num_blocks),
+        ):
+            assert ids is not None
+            assert counts is not None
+            valid = torch.arange(ids.shape[3]) < counts[0, 0, :, None]
+            listed = listed.scatter(1, torch.where(valid, ids[0, 0].long(), blocks), value=True)
+        block_mask.mask_mod = lambda b, h, line, key: listed[line // lines, key // 4] & mask(b, h, line, key)
+        return compute(*args, block_mask=block_mask, **options)
+
+    monkeypatch.setattr(flex_attention, "flex_attention", by_lists)
     computed = torch.compile(flex.FlexLayer(layer), fullgraph=True, dynamic=True, backend="eager")
     keys, values = (flex._pool(part)[0] for part in clean.cache[:2])  # type: ignore[arg-type]
     with torch.inference_mode():
@@ -105,7 +128,7 @@ def test_whole_blocks_are_seen_as_a_whole_and_others_not_at_all(kind: str) -> No
     for tiles in (Tiles.decoding(case.batch, 2, 2), Tiles.prefilling(case.batch, 2, 16)):
         seen = Seen.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
         places = Places.of(tiles, seen, params)
-        _, mask = mods(Layer(params, 1.0, 2, tiles.height, 4, 1, 32), places)
+        _, mask = mods(Layer(params, 1.0, 2, 2, tiles.height, 4, 1, 32), places)
         head, key = torch.zeros(1, dtype=torch.int64), torch.arange(len(case.cache.keys) * 4)
         shown = mask(head, head, torch.arange(len(tiles.positions))[:, None], key)
         shown = shown.view(-1, tiles.height, len(case.cache.keys), 4)
@@ -128,6 +151,31 @@ def test_layers_that_lie_side_by_side_in_a_block() -> None:
     check(replace(case, cache=cache), AttentionParams(window=9))
     with pytest.raises(ValueError, match="lie 40 numbers apart"):
         flex._pool(torch.zeros(3, 40)[:, :32].unflatten(1, (2, 2, 8)))
+
+
+def test_models_that_differ_in_their_kv_heads_alone_have_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One code is compiled a few times only."""
+    layers, by_tile = set[Layer](), flex.by_tile
+    monkeypatch.setattr(flex, "by_tile", lambda layer, *others: (layers.add(layer), by_tile(layer, *others))[1])
+    for kv_heads in range(1, 11):
+        check(
+            make_case([(1, 9)], heads=2 * kv_heads, kv_heads=kv_heads, dim=8, block_size=4, seed=1), AttentionParams()
+        )
+    assert len(layers) == 10
+
+
+@pytest.mark.parametrize("kind", ["plain", "window"])
+def test_a_broken_token_spoils_no_row_that_does_not_see_it(kind: str) -> None:
+    """Though it lies in the same tiles of queries and keys."""
+    params = params_of(kind, 4)
+    case = make_case([(1, 30), (1, 33), (20, 20), (37, 60)], heads=4, kv_heads=2, dim=8, block_size=4, seed=12)
+    out, expected = attended(case.with_broken_tokens({1: 31, 2: 7, 3: 40}), params).double(), textbook(case, params)
+    seen = {token for first, end in ((1, 2), (9, 22), (39, 59)) for token in range(first, end)}
+    if params.window is not None:
+        seen = {1, *range(9, 9 + params.window), *range(39, 39 + params.window)}
+    sound = [token for token in range(len(expected)) if token not in seen]
+    torch.testing.assert_close(out[sound], expected[sound], atol=2e-6, rtol=1e-5)
+    assert out[sorted(seen)].isnan().all()
 
 
 def test_a_plan_holds_for_its_step_only() -> None:

@@ -12,7 +12,11 @@ import torch
 from tests.support.attention_case import TOLERANCES, Case, Group, make_case, shape_of, textbook
 from tests.support.fallback_models import fallback_model
 from tests.support.oracle import Oracle, generate, options, random_prompts
-from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.flex import FlexAttention
 from thothy_ai.kernels.paged import AttentionParams, LayerCache
 from thothy_ai.kernels.triton.attention import PagedAttention
@@ -70,6 +74,31 @@ def test_mixed_steps(kind: str, kv_heads: int, dim: int, block_size: int, dtype:
         torch.testing.assert_close(out.cpu().double(), expected, atol=10 * atol, rtol=10 * rtol)
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_layers_side_by_side_in_a_block(part: int) -> None:
+    case = make_case(LENGTHS, heads=8, kv_heads=2, dim=64, block_size=32, seed=5)
+    there, params = written(case).of(torch.bfloat16).on(GPU).side_by_side(part, 2, 30.0), PARAMS["window"]
+    attention = FlexAttention(shape_of(there))
+    attention.plan(there.batch)
+    out = attention(there.q, there.cache, params).cpu().double()
+    atol, rtol = TOLERANCES[torch.bfloat16]
+    torch.testing.assert_close(out, textbook(case.of(torch.bfloat16), params), atol=10 * atol, rtol=10 * rtol)
+
+
+def test_a_broken_token_spoils_no_row_that_does_not_see_it() -> None:
+    """Though it lies in the same tiles of queries and keys."""
+    case = make_case([(1, 90), (1, 117), (70, 70), (160, 310)], heads=8, kv_heads=2, dim=64, block_size=32, seed=6)
+    there = written(case).with_broken_tokens({1: 100, 2: 41, 3: 200}).on(GPU)
+    attention = FlexAttention(shape_of(there))
+    attention.plan(there.batch)
+    out, expected = attention(there.q, there.cache).cpu().double(), textbook(case)
+    seen = [1, *range(2 + 41, 72), *range(72 + 50, 232)]
+    sound = sorted({*range(232)} - {*seen})
+    atol, rtol = TOLERANCES[torch.float32]
+    torch.testing.assert_close(out[sound], expected[sound], atol=10 * atol, rtol=10 * rtol)
+    assert out[seen].isnan().all()
+
+
 def test_triton_computes_the_same() -> None:
     """An oracle that is neither ours nor slow."""
     case = written(make_case(LENGTHS, heads=8, kv_heads=2, dim=128, block_size=32, seed=1)).of(torch.bfloat16).on(GPU)
@@ -96,10 +125,19 @@ def _oracle(kind: str, folder: Path) -> Oracle:
     return Oracle(loaded, prompts, generate(model, prompts, 12, GPU))
 
 
-@pytest.mark.parametrize(("chunked", "ahead", "graphs"), list(itertools.product([False, True], repeat=3)))
-def test_greedy_tokens_equal_transformers(oracle: Oracle, *, chunked: bool, ahead: bool, graphs: bool) -> None:
-    """`ahead`: with overlap and the prefix cache."""
-    assert oracle.loaded.model.operations.attention is FlexAttention
-    chosen = options(preempted=False, chunked=chunked, overlap=ahead, prefix_cache=ahead, graphs=graphs)
-    stats = oracle.check(replace(chosen, block_size=16))
+@pytest.mark.parametrize(("pressed", "ahead", "graphs"), list(itertools.product([False, True], repeat=3)))
+def test_greedy_tokens_equal_transformers(oracle: Oracle, *, pressed: bool, ahead: bool, graphs: bool) -> None:
+    """`pressed`: preempted and chunked; `ahead`: with overlap and the prefix cache."""
+    model, cores = oracle.loaded.model, list[EngineCore]()
+    assert model.operations.attention is FlexAttention
+    assert model.captures
+
+    def build(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        cores.append(build_core(loaded, options, on_events))
+        return cores[-1]
+
+    chosen = options(preempted=pressed, chunked=pressed, overlap=ahead, prefix_cache=ahead, graphs=graphs)
+    stats = oracle.check(replace(chosen, block_size=16), build=build)
+    assert (stats.scheduler.preemptions > 0) == pressed
     assert (stats.core.cached_tokens > 0) == ahead
+    assert (cores[0]._runner.replays > 0) == graphs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -240,17 +241,15 @@ def operations_for(device: torch.device, *, flex: bool = False) -> Operations:
     """The one place that decides what runs where: Triton's kernels on a GPU, plain torch elsewhere; with `flex`,
     attention through torch's FlexAttention on both.
     """
-    found: Operations
-    if device.type != "cuda":
-        from thothy_ai.kernels.reference.operations import ReferenceOperations  # noqa: PLC0415  one of the two is needed
-
-        found = ReferenceOperations()
-    else:
-        from thothy_ai.kernels.triton.operations import TritonOperations  # noqa: PLC0415  triton is where a GPU is
-
-        found = TritonOperations()
+    attention: Callable[[AttentionShape], Attention] | None = None
     if flex:
         from thothy_ai.kernels.flex import FlexAttention  # noqa: PLC0415  few models need it
 
-        found.attention = FlexAttention  # type: ignore[assignment]  # it is an `Attention`, too
-    return found
+        attention = FlexAttention
+    if device.type != "cuda":
+        from thothy_ai.kernels.reference.operations import ReferenceOperations  # noqa: PLC0415  one of the two is needed
+
+        return ReferenceOperations(attention)
+    from thothy_ai.kernels.triton.operations import TritonOperations  # noqa: PLC0415  triton is where a GPU is
+
+    return TritonOperations(attention)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, layernorm, lora, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.block_matmul import Fp8BlockMatmul
@@ -50,4 +53,7 @@ class ReferenceOperations:
     shrink = staticmethod(lora.shrink)
     expand_add = staticmethod(lora.expand_add)
     token_chooser = TokenChooser
-    attention = PagedAttention
+
+    def __init__(self, attention: Callable[[AttentionShape], Attention] | None = None) -> None:
+        """`attention` makes what computes attention; None: `PagedAttention`."""
+        self.attention: Callable[[AttentionShape], Attention] = attention or PagedAttention

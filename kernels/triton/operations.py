@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.triton import activation, layernorm, lora, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.triton.attention import PagedAttention
 from thothy_ai.kernels.triton.block_matmul import Fp8BlockMatmul
@@ -56,4 +59,7 @@ class TritonOperations:
     shrink = staticmethod(lora.shrink)
     expand_add = staticmethod(lora.expand_add)
     token_chooser = TokenChooser
-    attention = PagedAttention
+
+    def __init__(self, attention: Callable[[AttentionShape], Attention] | None = None) -> None:
+        """`attention` makes what computes attention; None: `PagedAttention`."""
+        self.attention: Callable[[AttentionShape], Attention] = attention or PagedAttention

@@ -89,12 +89,12 @@ def test_the_same_functions_in_both(name: str) -> None:
         assert signatures(reference[function]) == signatures(triton[function]), function
 
 
-def operations(kind: type) -> dict[str, Callable[..., object]]:
+def operations(kind: object) -> dict[str, Callable[..., object]]:
     return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
 def test_operations_are_the_same_in_both_and_in_the_protocol() -> None:
-    reference, triton = operations(ReferenceOperations), operations(TritonOperations)
+    reference, triton = operations(ReferenceOperations()), operations(TritonOperations())
     assert reference.keys() == triton.keys() == operations(Operations).keys()
     for name in reference:
         assert signatures(reference[name]) == signatures(triton[name]), name

@@ -222,7 +222,8 @@ class EngineCore:
         if read is not None:
             self._settle(read)
         drafter = self._drafter if step is not None and self._drafts_pay() else None
-        if step is not None and (drafter is not None or not self._config.overlap):
+        # A step with drafts is read first: only then is known how many of its tokens the sequences have.
+        if step is not None and (drafter is not None or step.scheduled.drafts or not self._config.overlap):
             self._sample(step, masks)
             read = self._read(step)
             self._settle(read)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 from tests.support.constrained import DRAWS, GREEDY, MAX_TOKENS, VOCAB, request
 from tests.support.engine_driver import Collected, EngineDriver
@@ -39,13 +40,28 @@ class EagerDrafter(AutomaticDrafter):
         return 1.0
 
 
+class FickleDrafter(EagerDrafter):
+    """Turns drafts on and off at random."""
+
+    def __init__(self, measured: Mapping[int, float], longest: int) -> None:
+        super().__init__(measured, longest)
+        self._random = Random(3)
+
+    def is_worthwhile(self, rows: int, places: int) -> bool:
+        return super().is_worthwhile(rows, places) and self._random.random() < 0.5
+
+
 def drafted(
-    loaded: LoadedModel, requests: Sequence[CoreRequest], remembered: Iterable[Sequence[int]], options: EngineOptions
+    loaded: LoadedModel,
+    requests: Sequence[CoreRequest],
+    remembered: Iterable[Sequence[int]],
+    options: EngineOptions,
+    drafter: type[EagerDrafter] = EagerDrafter,
 ) -> tuple[Collected, CoreStats]:
     """What requests get from an engine that remembers these outputs."""
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         core = driver.core
-        core._drafter = EagerDrafter({}, options.max_context or 60)
+        core._drafter = drafter({}, options.max_context or 60)
         core._requests._on_end = core._drafter.leave
         texts = core._drafter._profiles["", ""] = Tokens(4096)
         for output in remembered:
@@ -66,7 +82,13 @@ def spoiled(outputs: Iterable[Sequence[int]]) -> list[list[int]]:
     return [[token ^ 1 if place % 6 == 5 else token for place, token in enumerate(output)] for output in outputs]
 
 
-def check_drafts(cpu: LoadedModel, loaded: LoadedModel, repeats: int = 1, **changes: int) -> CoreStats:
+def check_drafts(
+    cpu: LoadedModel,
+    loaded: LoadedModel,
+    repeats: int = 1,
+    drafter: type[EagerDrafter] = EagerDrafter,
+    **changes: int,
+) -> CoreStats:
     """Greedy and sampled, with penalties, biases and ends: what the engine of `loaded` writes with drafts is what the
     CPU's writes without. Prompts are repeated so often.
     """
@@ -78,7 +100,7 @@ def check_drafts(cpu: LoadedModel, loaded: LoadedModel, repeats: int = 1, **chan
     expected = plain(cpu, requests, options).tokens
     outputs = [expected[each.id] for each in requests]
     changed = replace(options, drafts=True, **changes)
-    found, counts = drafted(loaded, requests, [*outputs, *spoiled(outputs)], changed)
+    found, counts = drafted(loaded, requests, [*outputs, *spoiled(outputs)], changed, drafter)
     assert found.tokens == expected
     assert 0 < counts.accepted_tokens < counts.drafted_tokens
     assert counts.decode_tokens - counts.drafted_tokens < sum(map(len, outputs))  # steps were saved

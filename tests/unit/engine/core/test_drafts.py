@@ -10,7 +10,7 @@ import torch
 
 from tests.support.byte_tokenizer import schema_grammar
 from tests.support.constrained import GREEDY, VOCAB, request
-from tests.support.drafted import WITH, check_drafts, drafted, plain, spoiled
+from tests.support.drafted import WITH, FickleDrafter, check_drafts, drafted, plain, spoiled
 from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
@@ -41,6 +41,14 @@ def test_drafts_change_no_token(loaded: LoadedModel, options: dict[str, int]) ->
     """Preempted and chunked, too."""
     counts = check_drafts(loaded, loaded, **options)
     assert counts.attributed_seconds == pytest.approx(counts.busy_seconds)
+
+
+@pytest.mark.parametrize(
+    "options", [{"overlap": True}, {}, {"overlap": True, "graphs": True}, {"overlap": True, "kv_tokens": 64}], ids=str
+)
+def test_drafts_may_be_turned_on_and_off_at_any_step(loaded: LoadedModel, options: dict[str, int]) -> None:
+    """Whether the next step has drafts says nothing about the one that is still to be read."""
+    check_drafts(loaded, loaded, drafter=FickleDrafter, **options)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,41 +3,78 @@
 A sequence with an adapter enters the waiting queue once the adapter has a slot, and holds the slot until its end: no
 adapter loses its slot while it is used. Among slots that nobody holds, the least recently used is given away.
 
-Adapters without a slot stand in a line, in which each waits with its sequences. While there is a line, an adapter that
-has a slot lets in at most `_TURN` sequences, and then stands in line, too: those with many requests do not starve the
-others.
+Adapters without a slot stand in a line, in which each waits with its sequences. The highest priority goes first; of
+equals, who has waited longest; and after every `_PATIENCE` others, who has waited longest of all. While there is a
+line, an adapter that has a slot lets in at most `_TURN` sequences, and then stands in line, too: those with many
+requests do not starve the others. Sequences more urgent than all in line are let in beyond the turn; those that have
+not begun and are less urgent than one in line give way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from thothy_ai.engine.api import AdapterStats
 from thothy_ai.engine.scheduling.adapter import NO_SLOT, Adapter
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 
 _TURN = 32  # sequences: more than a source has jobs
+_PATIENCE = 16  # adapters
+
+
+class _Waiting:
+    """The sequences with which an adapter waits in line, by priority; no priority is without any."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[Sequence, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    @property
+    def highest(self) -> int:
+        return max(self._lines)
+
+    def add(self, sequence: Sequence) -> None:
+        self._lines.setdefault(sequence.priority, {})[sequence] = None
+
+    def remove(self, sequence: Sequence) -> None:
+        line = self._lines[sequence.priority]
+        del line[sequence]
+        if not line:
+            del self._lines[sequence.priority]
+
+    def first(self, count: int | None) -> list[Sequence]:
+        """So many, or all: the highest priority first, then those that came first."""
+        return list(islice((each for _, line in sorted(self._lines.items(), reverse=True) for each in line), count))
 
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    """`holders` are in the order in which they came. `let_in`: in this turn."""
+    """`holders` are in the order in which they came. `let_in` and `urgent`: in this turn, and beyond it. `swept`: no
+    holder that has not begun has a lower priority.
+    """
 
     index: int
     adapter: Adapter | None = None
     holders: dict[Sequence, None] = field(default_factory=dict)
     let_in: int = 0
+    urgent: int = 0
+    swept: int | None = None
     used: int = 0
 
 
 class AdapterSlots:
-    """Owns the slots and the line. All costs are small in the number of slots and of adapters that wait."""
+    """Owns the slots and the line. Costs grow with the number of slots and of adapters that wait, and with that of
+    sequences only where they enter, or give way for the first time.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = [_Slot(index) for index in range(slots)]
         self._by_number: dict[int, _Slot] = {}
-        self._line: dict[int, dict[Sequence, None]] = {}  # by an adapter's number; who has waited longest comes first
+        self._line: dict[int, _Waiting] = {}  # by an adapter's number; who has waited longest comes first
+        self._passed = 0  # went before the first in line since that one's turn
         self._clock = 0
         self._copies: dict[int, int] = {}  # slot: the adapter that comes there with the next step
         self._copied = 0  # so far
@@ -58,17 +95,23 @@ class AdapterSlots:
         if slot is not None and (slot.let_in < _TURN or not self._contested):
             self._hold(slot, sequence)
             return True
-        self._line.setdefault(adapter.number, {})[sequence] = None
+        if slot is not None and slot.urgent < _TURN and sequence.priority > self._highest:
+            slot.urgent += 1
+            self._hold(slot, sequence)
+            return True
+        self._line.setdefault(adapter.number, _Waiting()).add(sequence)
         return False
 
     def leave(self, sequence: Sequence, adapter: Adapter) -> bool:
         """A sequence has ended; returns whether it had a slot."""
         if sequence.adapter_slot != NO_SLOT:
-            del self._by_number[adapter.number].holders[sequence]
+            slot = self._by_number[adapter.number]
+            del slot.holders[sequence]
+            self._use(slot)
             sequence.adapter_slot = NO_SLOT
             return True
         waiting = self._line[adapter.number]
-        del waiting[sequence]
+        waiting.remove(sequence)
         if not waiting:
             del self._line[adapter.number]
         return False
@@ -80,38 +123,38 @@ class AdapterSlots:
             self._copies.pop(slot.index, None)
 
     def reclaim(self) -> list[Sequence]:
-        """Sequences that are queued beyond their adapter's turn, and wait in line from now on, since others do."""
+        """Sequences that are queued beyond their adapter's turn, or are less urgent than one in line, and wait there
+        from now on.
+        """
         taken: list[Sequence] = []
         if not self._contested:
             return taken
+        highest = self._highest
         for slot in self._slots:
-            if slot.adapter is None or slot.let_in <= _TURN:
+            swept = slot.swept is not None and slot.swept >= highest
+            if slot.adapter is None or (slot.let_in <= _TURN and swept):
                 continue
-            slot.let_in = _TURN
-            beyond = [each for each in [*slot.holders][_TURN:] if each.row == NO_ROW and not each.preemptions]
-            for sequence in beyond:
+            slot.let_in, slot.swept = min(slot.let_in, _TURN), highest
+            for place, sequence in enumerate([*slot.holders]):
+                begun = sequence.row != NO_ROW or sequence.preemptions
+                if begun or sequence.priority > highest or (sequence.priority == highest and place < _TURN):
+                    continue
                 del slot.holders[sequence]
                 sequence.adapter_slot = NO_SLOT
-                self._line.setdefault(slot.adapter.number, {})[sequence] = None
-            taken += beyond
+                self._line.setdefault(slot.adapter.number, _Waiting()).add(sequence)
+                taken.append(sequence)
         return taken
 
     def assign(self) -> list[Sequence]:
         """Give slots that nobody holds to those in line; returns the sequences that may be queued now."""
         entered: list[Sequence] = []
-        for number, waiting in sorted(self._line.items(), key=_by_priority):
-            slot = self._by_number.get(number)
-            if slot is not None and slot.holders and self._contested:
-                continue  # its turn ends first
-            slot = slot or self._free_slot()
-            if slot is None:
-                continue
-            self._give(slot, waiting)
-            slot.let_in = 0
-            del self._line[number]
-            turn = [*waiting][:_TURN] if self._contested else [*waiting]
+        while (number := self._next()) is not None:
+            waiting = self._line.pop(number)
+            turn = waiting.first(_TURN if self._contested else None)
+            slot = self._by_number.get(number) or self._given(turn[0].adapter)
+            slot.let_in = slot.urgent = 0
             for sequence in turn:
-                del waiting[sequence]
+                waiting.remove(sequence)
                 self._hold(slot, sequence)
             entered += turn
             if waiting:
@@ -129,32 +172,50 @@ class AdapterSlots:
         """Whether adapters wait that have no slot."""
         return any(number not in self._by_number for number in self._line)
 
-    def _free_slot(self) -> _Slot | None:
-        """The least recently used of those that nobody holds; one for whose adapter sequences wait, if need be."""
+    @property
+    def _highest(self) -> int:
+        """The highest priority in line."""
+        return max(waiting.highest for waiting in self._line.values())
+
+    def _next(self) -> int | None:
+        """Who in line gets a slot now, or lets in more if it has one that nobody else waits for."""
+        free, contested = any(not slot.holders for slot in self._slots), self._contested
+        able = []
+        for number in self._line:
+            slot = self._by_number.get(number)
+            if free if slot is None else not (slot.holders and contested):  # else its turn ends first
+                able.append(number)
+        if not able:
+            return None
+        chosen = able[0]
+        if self._passed < _PATIENCE:
+            chosen = max(able, key=lambda number: self._line[number].highest)
+        self._passed = 0 if chosen == able[0] else self._passed + 1
+        return chosen
+
+    def _given(self, adapter: Adapter | None) -> _Slot:
+        """The least recently used slot of those that nobody holds, one for whose adapter sequences wait if need be."""
+        if adapter is None:
+            raise ValueError("a sequence without an adapter waits for none")
 
         def rank(slot: _Slot) -> tuple[bool, int]:
             return slot.adapter is not None and slot.adapter.number in self._line, slot.used
 
-        return min((slot for slot in self._slots if not slot.holders), key=rank, default=None)
-
-    def _give(self, slot: _Slot, waiting: Iterable[Sequence]) -> None:
-        adapter = next(iter(waiting)).adapter
-        if adapter is None or slot.adapter == adapter:
-            return
+        slot = min((slot for slot in self._slots if not slot.holders), key=rank)
         if slot.adapter is not None:
             del self._by_number[slot.adapter.number]
         slot.adapter = adapter
         self._by_number[adapter.number] = slot
         self._copies[slot.index] = adapter.number
+        return slot
 
     def _hold(self, slot: _Slot, sequence: Sequence) -> None:
-        self._clock += 1
-        slot.used = self._clock
+        self._use(slot)
         slot.let_in += 1
+        slot.swept = None
         slot.holders[sequence] = None
         sequence.adapter_slot = slot.index
 
-
-def _by_priority(entry: tuple[int, dict[Sequence, None]]) -> int:
-    """The highest priority first; of equals, those that have waited longest."""
-    return -max(sequence.priority for sequence in entry[1])
+    def _use(self, slot: _Slot) -> None:
+        self._clock += 1
+        slot.used = self._clock

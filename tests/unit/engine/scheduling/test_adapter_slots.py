@@ -102,6 +102,97 @@ def test_the_highest_priority_goes_first() -> None:
     assert slots.assign() == [urgent]
 
 
+def test_a_low_priority_is_not_starved_by_others_that_take_turns() -> None:
+    slots = AdapterSlots(1)
+    entered(slots, first := sequence(1, priority=5), low := sequence(3), sequence(2, priority=5))
+    assert slots.assign() == [first]
+    held, served = [first], 0
+    while low not in held:
+        served += 1
+        assert served < 40
+        leave(slots, *held)
+        before, held = held, slots.assign()
+        entered(slots, *(sequence(each.adapter.number, priority=5) for each in before if each.adapter))
+    assert served > 10  # higher priorities do go first
+
+
+def test_an_urgent_request_does_not_wait_for_a_turn_of_its_adapter() -> None:
+    slots = AdapterSlots(1)
+    batch = [sequence(1) for _ in range(40)]
+    entered(slots, batch[0])
+    slots.assign()
+    entered(slots, *batch[1:])
+    for each in batch:
+        each.row = 0
+    entered(slots, other := sequence(2, priority=1))
+    slots.reclaim()
+    assert entered(slots, sequence(1), sequence(1, priority=1)) == [False, False]
+    urgent = sequence(1, priority=2)
+    assert entered(slots, urgent) == [True]
+    assert slots.reclaim() == []  # it stays
+    more = [sequence(1, priority=2) for _ in range(200)]
+    assert not all(entered(slots, *more))  # which ends some time
+    leave(slots, *batch, urgent, *(each for each in more if each.adapter_slot != NO_SLOT))
+    assert slots.assign()[0] in more
+    assert other.adapter_slot == NO_SLOT
+
+
+def test_those_that_have_not_begun_give_way_to_an_urgent_one_of_another_adapter() -> None:
+    slots = AdapterSlots(1)
+    begun, preempted, queued, equal = sequence(1), sequence(1), sequence(1), sequence(1, priority=5)
+    entered(slots, begun)
+    slots.assign()
+    entered(slots, preempted, queued, equal)
+    begun.row, preempted.preemptions = 0, 1
+    entered(slots, urgent := sequence(2, priority=5))
+    assert slots.reclaim() == [queued]
+    assert slots.reclaim() == []
+    assert not entered(slots, sequence(2, priority=1))[0]
+    leave(slots, begun, preempted, equal)
+    assert slots.assign()[0] is urgent  # of its adapter's, the most urgent comes first
+
+
+def test_a_slot_is_used_as_long_as_its_last_sequence_runs() -> None:
+    slots = AdapterSlots(2)
+    entered(slots, one := sequence(1))
+    slots.assign()
+    entered(slots, two := sequence(2))
+    slots.assign()
+    leave(slots, two)
+    leave(slots, one)
+    entered(slots, three := sequence(3))
+    slots.assign()
+    assert three.adapter_slot == 1  # 2 was used before 1
+
+
+class CountedReads(Sequence):
+    """Counts how often anybody looks at a priority."""
+
+    reads = 0
+
+    @property
+    def priority(self) -> int:
+        CountedReads.reads += 1
+        return 0
+
+    @priority.setter
+    def priority(self, _: int) -> None:
+        pass
+
+
+def test_an_assignment_does_not_look_at_all_that_wait() -> None:
+    slots = AdapterSlots(1)
+    entered(slots, sequence(1))
+    slots.assign()
+    for _ in range(1000):
+        waiting = CountedReads(CoreRequest("x", (1, 2, 3), SamplingParams()), 5)
+        waiting.adapt(adapter(2), block_size=4)
+        entered(slots, waiting)
+    before = CountedReads.reads
+    assert (slots.assign(), slots.reclaim()) == ([], [])
+    assert CountedReads.reads == before
+
+
 @pytest.mark.parametrize(("prompt", "begins"), [((5, 6, 1), 0), ((1, 5, 6, 9, 5, 6), 4), ((1, 5, 5, 6), 2)])
 def test_an_activated_adapter_begins_at_the_last_invocation(prompt: tuple[int, ...], begins: int) -> None:
     assert Adapter(1, "d", (5, 6)).begins(prompt) == begins

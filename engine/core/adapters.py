@@ -6,6 +6,8 @@ first adapter, and gives the weights their name.
 
 from __future__ import annotations
 
+import logging
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -23,6 +25,8 @@ from thothy_ai.engine.core.requests import Requests
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.models.layers.adapted import HostWeights
 
+log = logging.getLogger(__name__)
+
 
 class AdapterLoading:
     """Owns the thread that reads folders. Without a `base`, or slots, all are refused."""
@@ -30,6 +34,8 @@ class AdapterLoading:
     def __init__(self, library: AdapterLibrary, config: EngineConfig, base: Base | None, requests: Requests) -> None:
         self._library, self._config, self._base, self._requests = library, config, base, requests
         self._reader = ThreadPoolExecutor(1, "engine-adapters")
+        self._lock = threading.Lock()
+        self._open: set[Future[AdapterInfo]] = set()  # that have no answer yet
         self._started = False  # the core's thread has made room
         self._closed = False
 
@@ -43,16 +49,19 @@ class AdapterLoading:
 
     def load(self, name: str, folder: str) -> Future[AdapterInfo]:
         loaded: Future[AdapterInfo] = Future()
+        loaded.set_running_or_notify_cancel()  # whoever waits may give up, and it is answered all the same
         if self._base is None or not self._config.adapter_slots:
             says = "start the engine with --adapter-slots 8"
             if self._base is None:
                 says = "adapters of a model that several devices share are not implemented"
             loaded.set_exception(AdapterLoadError(f"{folder}: {says}"))
             return loaded
-        try:
+        with self._lock:
+            if self._closed:
+                loaded.set_exception(EngineStoppedError("the engine has stopped"))
+                return loaded
+            self._open.add(loaded)
             self._reader.submit(self._load, name, Path(folder), self._base, loaded)
-        except RuntimeError:  # after `close`
-            loaded.set_exception(EngineStoppedError("the engine has stopped"))
         return loaded
 
     def unload(self, name: str) -> Future[None]:
@@ -67,9 +76,13 @@ class AdapterLoading:
         return unloaded
 
     def close(self) -> None:
-        """Load no more. Called by the core's thread at its end, before it takes the last commands."""
-        self._closed = True
+        """Load no more, and answer all that wait. Called when the core ends."""
+        with self._lock:
+            self._closed = True
+            waiting = [*self._open]
         self._reader.shutdown(wait=False, cancel_futures=True)
+        for loaded in waiting:
+            self._settle(loaded, EngineStoppedError("the engine has stopped"))
 
     # ---- the reader's thread
 
@@ -78,35 +91,49 @@ class AdapterLoading:
             check_adapter_name(name)
             info, weights = read_adapter(name, folder, base)
         except Exception as error:  # noqa: BLE001  it fails this adapter only
-            loaded.set_exception(error)
+            self._settle(loaded, error)
             return
         self._requests.put(partial(self._install, base, info, weights, loaded))
-        if self._closed:
-            self._settle(loaded, EngineStoppedError("the engine has stopped"))
 
     # ---- the core's thread
 
     def _install(self, base: Base, info: AdapterInfo, weights: HostWeights, loaded: Future[AdapterInfo]) -> None:
-        config = self._config
         if self._closed:
-            self._settle(loaded, EngineStoppedError("the engine has stopped"))
             return
-        try:
-            if not self._started:
-                base.make_room(config.adapter_slots, config.adapter_rank, config.token_budget, self._library.weights)
-                self._started = True
-        except (RuntimeError, torch.OutOfMemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            torch.cuda.empty_cache()
-            says = f"no memory for {config.adapter_slots} adapters on the device: start the engine with --adapter-slots"
-            self._settle(loaded, AdapterLoadError(f"{says} ({one_line(error)})"))
-        else:
-            self._requests.drop(self._library.put(info, weights))
-            if not loaded.done():
-                loaded.set_result(info)
+        if (failure := self._make_room(base)) is not None:
+            self._settle(loaded, failure)
+            torch.cuda.empty_cache()  # what the attempt took
+            return
+        self._requests.drop(self._library.put(info, weights))
+        self._settle(loaded, info)
 
-    @staticmethod
-    def _settle(loaded: Future[AdapterInfo], error: EngineError) -> None:
-        if not loaded.done():
-            loaded.set_exception(error)
+    def _make_room(self, base: Base) -> AdapterLoadError | None:
+        """Before the first adapter; returns why there is none. The engine goes on without."""
+        config = self._config
+        if self._started:
+            return None
+        try:
+            base.make_room(config.adapter_slots, config.adapter_rank, config.token_budget, self._library.weights)
+        except Exception as error:
+            room = f"for {config.adapter_slots} adapters of rank {config.adapter_rank} on the device"
+            if not is_out_of_memory(error):
+                log.exception("no room was made %s", room)
+                return AdapterLoadError(f"no room could be made {room}: {one_line(error)}")
+            fewer = f"with fewer --adapter-slots, such as {config.adapter_slots // 2}, or "
+            return AdapterLoadError(
+                f"no memory {room}: start the engine {fewer if config.adapter_slots > 1 else ''}with a smaller "
+                f"--adapter-rank or --memory-utilization ({one_line(error)})"
+            )
+        self._started = True
+        return None
+
+    def _settle(self, loaded: Future[AdapterInfo], outcome: AdapterInfo | Exception) -> None:
+        """Answer it, unless another thread has."""
+        with self._lock:
+            if loaded not in self._open:
+                return
+            self._open.remove(loaded)
+        if isinstance(outcome, AdapterInfo):
+            loaded.set_result(outcome)
+        else:
+            loaded.set_exception(outcome)

@@ -144,6 +144,7 @@ class EngineCore:
         if not self._ended.is_set():
             self._fail(error)
             log.error("the core ends: %s", self.failure)
+            self._adapters.close()
             self._requests.abandon(self.failure)
             self._on_events(self._requests.take_events())
             self._ended.set()

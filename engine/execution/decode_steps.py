@@ -40,6 +40,7 @@ class DecodeSteps:
     ) -> None:
         self._model, self._cache, self._attention = model, cache, attention
         self._rows, self._masks, self._sampler = rows, masks, sampler
+        self._decided = decided
         self.graphs, self.adapted = DecodeGraphs(decided), DecodeGraphs(decided)
         self.draws = DrawGraphs(self._draw)
         self._scores: Scores  # of a step, once there are graphs
@@ -70,6 +71,10 @@ class DecodeSteps:
             return run
 
         self.adapted.capture_as(self.graphs, pad, *map(adapted, passes))
+
+    def drop_adapted(self) -> None:
+        """Forget what `capture_adapted` captured."""
+        self.adapted = DecodeGraphs(self._decided)
 
     def _passes(self) -> tuple[Callable[[int], None], Forward, Forward]:
         """What graphs capture: padding before a pass, a pass of few layers, and a whole one."""

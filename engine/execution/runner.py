@@ -85,6 +85,7 @@ class Runner:
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
         self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
         decided: Decided = alone if ranks is None else ranks.decided
+        self._decided = decided
         self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler, decided)
         self._times_sizes = config.drafts
         self._last: StepHandle | None = None
@@ -194,16 +195,22 @@ class Runner:
     def start_adapters(self, slots: int, rank: int, tokens: int, weights: Callable[[int], HostWeights]) -> None:
         """Make room for so many adapters of at most this rank, which `weights` finds by their numbers, in steps of at
         most so many tokens; and capture the graphs again, for steps that have some. May be called between two steps,
-        the last of which need not be sampled yet.
+        the last of which need not be sampled yet. After an error, all is as before.
         """
         use_device(self._device)
         if self._last is not None and self._last.sampled is None:
             self._last.leave_buffers()
         bank = self._model.adapters
-        bank.allocate(slots, rank, max(tokens, self._max_rows), self._model.dtype, self._device)
-        adapters = DeviceAdapters(bank, self._device, weights)
-        if self._device.type == "cuda":
-            self._warm_up_adapters(tokens)
+        try:
+            bank.allocate(slots, rank, max(tokens, self._max_rows), self._model.dtype, self._device)
+            adapters = DeviceAdapters(bank, self._device, weights)
+            if self._device.type == "cuda":
+                self._warm_up_adapters(tokens)
+        except BaseException:
+            bank.release()
+            self._decode.drop_adapted()
+            self._mixed_adapted = MixedGraphs(self._decided)
+            raise
         self._adapters = adapters
 
     def _warm_up_adapters(self, tokens: int) -> None:

@@ -106,6 +106,11 @@ class AdapterBank:
             for index, (site, views) in enumerate(zip(self._sites, self.views(self._pool, rank), strict=True))
         ]
 
+    def release(self) -> None:
+        """Give up the slots, or what there is of them after a failure."""
+        self.tokens, self.weights = None, []
+        self._pool = self._ranks = self._slots = torch.empty(0)
+
     def views(self, numbers: Tensor, rank: int) -> list[tuple[Tensor, Tensor]]:
         """A [S, parts * R, in] and B [S, out, R] of each site within slots [S, numbers]."""
         found, at, slots = [], 0, len(numbers)

@@ -61,7 +61,8 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
         make(runner, model, *args)
         if runner._graph_sizes:
             runners.append(runner)
-            runner._decode.capture(runner._graph_sizes, torch.zeros(runner._max_rows, model.config.vocab_size))
+            logits = torch.zeros(runner._max_rows, model.config.vocab_size)
+            runner._decode.capture(runner._graph_sizes, logits, timed=False)
 
     def capture(run: Callable[[], Tensor | None], pool: object) -> tuple[Any, Tensor | None]:
         result = run()

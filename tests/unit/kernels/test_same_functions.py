@@ -35,7 +35,7 @@ NAMES = (
 )
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize", "dequantize_blocks"},  # for tests, and for matmuls that have no fp8
-    "grouped": {"packed", "unpacked", "dequantized"},  # once at load, and for tests
+    "grouped": {"packed", "unpacked", "dequantized", "inputs_of"},  # once at load, and for tests
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`
     "sampling": {  # the steps of `TokenChooser`

@@ -265,7 +265,7 @@ def test_what_is_too_complex_is_refused_at_once(
     begun = time.thread_time()
     with pytest.raises(GrammarError, match=message):
         compiler.compile(json.dumps(schema))
-    assert time.thread_time() - begun < 0.5
+    assert time.thread_time() - begun < 1  # twice what it takes alone, since cores share their caches and pipelines
 
 
 @pytest.mark.parametrize("pattern", ["^.*a.{200}$", "^(.*a.{30}){5}$", "^.*(foo|bar).{0,50}.*baz.{10,20}$"])

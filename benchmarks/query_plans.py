@@ -20,7 +20,7 @@ from thothy_ai.queue.dispatcher import BY_INDEX
 
 LONG_LIST = re.compile(r"\{[0-9a-f-]{36}(?:,[0-9a-f-]{36}){3,}\}")
 EXECUTION = re.compile(r"^Execution Time: (.*)$", re.MULTILINE)
-NEXT = {"models": [], "limits": []}  # jobs that name no model
+NEXT = {"models": [], "teams": [], "limits": [], "floors": []}  # jobs that name no model
 RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
 
 
@@ -46,8 +46,9 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
     yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
     yield explained("queue/engines", "Which engines are known.", worker_seconds=22)
     yield explained(
-        "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], limits=[64]
-    )
+        "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], teams=[0],
+        limits=[64], floors=[None],
+    )  # fmt: skip
     ids = _next(connection, 2 * IN_FLIGHT)
     yield explained("queue/dispatch", "Dispatches them to one of several engines.", ids=ids, engine=ENGINE)
     yield explained(

@@ -91,7 +91,7 @@ ADAPTERS_SERVED: Final = f"""(
     SELECT DISTINCT ON (adapter_name) adapter_name, engine_session.model_name AS base
     FROM engine_session CROSS JOIN jsonb_object_keys(adapters) AS adapter_name
     WHERE {HEARD_OF}
-    ORDER BY adapter_name
+    ORDER BY adapter_name, base
 ) AS adapters_served"""  # noqa: S608 - constants
 # The names by which jobs ask for a paused model: its own, and its aliases.
 PAUSED_MODELS: Final = """
@@ -112,8 +112,8 @@ HELD: Final = f"""(NOT {NOT_PAUSED} OR coalesce((
     FROM engine_session
     WHERE heartbeat_at > now() - {ENGINE_SILENCE} AND ended_at IS NULL
 ), false))"""  # noqa: S608 - constants
-# The next due jobs that are not paused: at most `any_limit` of those that name no model, and of each of `models` as
-# many as `limits` says.
+# The next due jobs that are not paused: at most `any_limit` of those that name no model, and of the `models` of each of
+# `teams` as many as `limits` says; if `floors` has a priority, only those above it of as many of each model.
 NEXT_DUE: Final = f"""
     (
         SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
@@ -123,14 +123,21 @@ NEXT_DUE: Final = f"""
         LIMIT :any_limit
     )
     UNION ALL
-    SELECT named.*
-    FROM unnest(CAST(:models AS text[]), CAST(:limits AS bigint[])) AS wanted (model, places) CROSS JOIN LATERAL (
-        SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
-        FROM job
-        WHERE {DUE} AND job.model = wanted.model AND {NOT_PAUSED}
-        ORDER BY {", ".join(PLANNED_ORDER)}
-        LIMIT wanted.places
-    ) AS named
+    SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+    FROM (
+        SELECT named.*, places, row_number() OVER (PARTITION BY team ORDER BY {", ".join(PLANNED_ORDER)}) AS place
+        FROM unnest(
+            CAST(:models AS text[]), CAST(:teams AS integer[]), CAST(:limits AS bigint[]), CAST(:floors AS smallint[])
+        ) AS wanted (name, team, places, floor) CROSS JOIN LATERAL (
+            SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
+            FROM job
+            WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
+            ORDER BY {", ".join(PLANNED_ORDER)}
+            LIMIT wanted.places
+        ) AS named
+        WHERE floor IS NULL OR priority > floor
+    ) AS ranked
+    WHERE place <= places
 """  # noqa: S608 - constants
 # Of a job that is lost with a machine or a worker once more: it may well be what takes them down.
 LOST_TOO_OFTEN: Final = f"""(

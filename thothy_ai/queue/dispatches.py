@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -65,11 +66,9 @@ class Dispatches:
             yield from self._dispatch_next(*loads.values())
             return
         # The next jobs, as many as the engines that may run them have room for; of urgent jobs, too.
-        models = sorted({model for load in loads.values() for model in load.engine.serves})
-        limits = [_room(load for load in loads.values() if model in load.engine.serves) for model in models]
         if not (any_limit := _room(loads.values())):
             return
-        rows = self._ask("queue/due", any_limit=any_limit, models=models, limits=limits)
+        rows = self._ask("queue/due", any_limit=any_limit, **_wanted(loads.values()))
         jobs = [DueJob(row.id, row.model, row.priority, row.source_key) for row in rows]
         for engine, routed in self._router.route(jobs, loads).items():
             ids = routed.ordinary + routed.urgent
@@ -79,15 +78,14 @@ class Dispatches:
 
     def _dispatch_next(self, load: EngineLoad) -> Iterator[Dispatch]:
         """Where there is one engine, nothing is to be routed: one statement chooses the jobs and dispatches them."""
-        name, models = load.engine.name, sorted(load.engine.serves)
+        name = load.engine.name
         if not (limit := _room([load])):
             return
         rows = self._ask(
             "queue/dispatch_next",
             engine=name,
             any_limit=limit,
-            models=models,
-            limits=[limit] * len(models),
+            **_wanted([load]),
             lowest=load.engine.lowest,
             places=load.places,
             urgent_places=load.urgent_places,
@@ -126,6 +124,24 @@ class Dispatches:
 def worker_silence(settings: Settings) -> float:
     """Seconds after which an engine's worker counts as lost: it has not shown that it reaches the engine."""
     return SILENT_HEARTBEATS * (settings.heartbeat_seconds + ANSWER_SECONDS)
+
+
+def _wanted(loads: Iterable[EngineLoad]) -> dict[str, list[Any]]:
+    """Which named jobs are asked for: of all names together that the same engines serve, no more than these have room
+    for; where they have room only for urgent jobs, no others.
+    """
+    teams = defaultdict[str, list[EngineLoad]](list)  # by the name that jobs ask for
+    for load in loads:
+        for name in load.engine.serves:
+            teams[name].append(load)
+    numbers: dict[tuple[str, ...], int] = {}
+    rows = []
+    for name, team in sorted(teams.items()):
+        number = numbers.setdefault(tuple(load.engine.name for load in team), len(numbers))
+        lowest = [load.engine.lowest for load in team if load.engine.lowest is not None]
+        full = all(load.places <= 0 for load in team)
+        rows.append((name, number, _room(team), min(lowest) if full and lowest else None))
+    return {key: [row[at] for row in rows] for at, key in enumerate(("models", "teams", "limits", "floors"))}
 
 
 def _room(loads: Iterable[EngineLoad]) -> int:

@@ -30,7 +30,7 @@ FILL = """
     FROM generate_series(1, :jobs) AS n
 """
 NOW = timedelta(0)
-ROOM = {"any_limit": 100, "models": ["m"], "limits": [100]}
+ROOM = {"any_limit": 100, "models": ["m"], "teams": [0], "limits": [100], "floors": [None]}
 
 
 def run_plan(queue: Queue, name: str, **parameters: object) -> list[dict[str, Any]]:
@@ -74,8 +74,8 @@ def test_what_is_next_is_read_off_the_index(queue: Queue, statistics: str) -> No
         queue.rows("ANALYZE job")
     plan = run_plan(queue, "queue/due", **ROOM)
     assert scans(plan) == {"ix_job_queued": 100, "ix_job_queued_model": 0}
-    [*_, sort] = [node for node in plan if node["Node Type"] == "Sort"]
-    assert sort["Actual Rows"] == 100  # of what is next, not of the queue
+    sorted_rows = [node["Actual Rows"] for node in plan if node["Node Type"] == "Sort"]
+    assert max(sorted_rows) == 100  # of what is next, not of the queue
     ids = [row.id for row in queue.ask("queue/due", **ROOM)]
     assert scans(run_plan(queue, "queue/dispatch", ids=ids, engine="a")) == {"pk_job": 200}
 

@@ -25,7 +25,7 @@ RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 HOUR = {"since": datetime.now(UTC) - timedelta(hours=2), "until": datetime.now(UTC) - timedelta(hours=1)}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
 AT_REVIEW = {"job_id": uuid4(), "session": uuid4()}
-NEXT = {"any_limit": 64, "models": ["m"], "limits": [64]}
+NEXT = {"any_limit": 64, "models": ["m"], "teams": [0], "limits": [64], "floors": [None]}
 HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None, "model_name": "m"},
     "worker/claim_quarantined": {

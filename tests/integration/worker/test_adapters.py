@@ -3,8 +3,10 @@ unloaded, or loaded anew, while they wait and while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
@@ -20,6 +22,8 @@ from thothy_ai.admin.model_aliases import set_alias
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.errors import AdapterNameError
 from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.queue.dispatches import Dispatches
+from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.pauses import pause_part, resume_part
 from thothy_ai.queue.status import unserved_jobs
 
@@ -183,3 +187,28 @@ def test_names_that_are_taken_and_names_that_mean_two_things(queue: Queue) -> No
         ("acme", "base", ("a",)), ("acme", "base", ("b",)), ("base", "large", ("c",)), ("nova", "base", ("a",)),
         ("nova", "large", ("c",)),
     ]  # fmt: skip
+
+
+def test_what_is_read_to_dispatch_does_not_grow_with_the_number_of_adapters(queue: Queue) -> None:
+    """Two engines have the same 100: no more is read than both have room for, and the first in planned order."""
+    names = {f"voice-{number}": "1" for number in range(100)}
+    for name in ("a", "b"):
+        register(queue, name, "base", adapters=names)
+    for name in names:
+        queue.enqueue("ok", "ok", model=name, priority=0)
+    urgent = queue.enqueue(*["ok"] * 3, model="voice-7", priority=5)
+    read = list[int]()
+
+    def ask(statement: str, **parameters: object) -> Sequence[Any]:
+        rows = queue.ask(statement, **parameters)
+        read.append(len(rows) if statement == "queue/due" else 0)
+        return rows
+
+    made = Dispatches(queue.settings.model_copy(update={"dispatch_min_depth": 8}), ask)
+    engines = made.engines()
+    full = [replace(engine, lowest=0) for engine in engines]
+    [placed] = made.dispatch(full, {name: ListLengths(8, 0) for name in ("a", "b")}, 32)
+    assert ({*placed.hints}, sum(read)) == ({hint for hint in placed.urgent if hint.job_id in urgent}, 3)
+    read.clear()
+    placed = list(made.dispatch(engines, {name: ListLengths(0, 0) for name in ("a", "b")}, 32))
+    assert (sum(len(each.hints) for each in placed), sum(read)) == (16, 16)

@@ -20,7 +20,7 @@ SELECT
     coalesce(bool_and(state = 'queued' AND not_before > now()) FILTER (WHERE NOT later), false) AS all_wait,
     now() AS now,
     count(*) FILTER (
-        WHERE state = 'queued' AND NOT later AND model IS NOT NULL AND model <> ALL(ARRAY(SELECT model FROM askable))
+        WHERE state = 'queued' AND NOT later AND model IS NOT NULL AND model NOT IN (SELECT model FROM askable)
     ) AS unserved
 FROM (
     SELECT

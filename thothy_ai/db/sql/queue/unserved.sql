@@ -35,7 +35,7 @@ WITH RECURSIVE asked AS (
         SELECT
         FROM job
         WHERE state = 'queued' AND NOT delayed AND model > (SELECT asked.model FROM asked WHERE number = :names)
-            AND model <> ALL(ARRAY(SELECT name FROM served))
+            AND model NOT IN (SELECT name FROM served)
         LIMIT :limit
     ) AS waiting
 )

@@ -148,6 +148,9 @@ def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[EngineCor
     end_at_once(WITHOUT_PARENT)
 
 
+_LISTING = threading.Lock()  # a list of adapters is sent before the next one is read
+
+
 def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
     """Load or unload an adapter, and report once that is done."""
 
@@ -157,7 +160,7 @@ def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
             raise error
         refusal = None if error is None else as_engine_error(error)
         loaded = None if refusal else done.result()
-        with suppress(OSError):  # the parent is gone
+        with suppress(OSError), _LISTING:  # OSError: the parent is gone
             channel.send(AdapterChanged(asked.number, core.adapters(), loaded, refusal))
 
     if asked.folder is None:

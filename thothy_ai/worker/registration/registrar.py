@@ -126,7 +126,7 @@ class Registrar:
                     await self._client.start()
                     info, asked_at = await self._client.info(), time.monotonic()
                     stats = await self._client.stats()
-                    if stats.adapters.changes != (self._stats.adapters.changes if self._stats else 0):
+                    if stats.adapters.changes:  # an engine of 0.1 does not know the question
                         self._adapters = {each.name: _described(each) for each in await self._client.adapters()}
                 if info.session_id != self._registration.session_id:
                     raise EngineLostError(f"another engine answers at {self._ready.address}")

@@ -2,13 +2,14 @@
 -- Times come as ages in seconds: only this clock counts. The last heartbeat of an engine that was killed is as old as its
 -- last counters; without an age, it stays what it is. A session that was taken for dead is open again.
 INSERT INTO engine_session (
-    id, engine_name, machine, address, model_name, adapters, model, device, devices, gpus, dtype, num_blocks, block_size, capacity,
-    declared, state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
+    id, engine_name, machine, address, model_name, adapters, model, device, devices, gpus, dtype, num_blocks,
+    block_size, capacity, declared, state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
     busy_seconds, prefill_seconds, decode_seconds, direct_seconds, prompt_tokens, cached_tokens, output_tokens,
     running_sequences, waiting_sequences, kv_used, memory_used, memory_total
 )
 VALUES (
-    CAST(:id AS uuid), :engine_name, :machine, :address, :model_name, CAST(:adapters AS jsonb), :model, :device, CAST(:devices AS text[]), :gpus,
+    CAST(:id AS uuid), :engine_name, :machine, :address, :model_name, CAST(:adapters AS jsonb), :model, :device,
+    CAST(:devices AS text[]), :gpus,
     :dtype, :num_blocks, :block_size, :capacity,
     :declared, :state, now() - make_interval(secs => :age), now() - make_interval(secs => CAST(:ready_age AS float8)),
     coalesce(now() - make_interval(secs => CAST(:heartbeat_age AS float8)), now()),
@@ -18,7 +19,11 @@ VALUES (
 )
 ON CONFLICT (id) DO UPDATE SET
     engine_name = excluded.engine_name, machine = excluded.machine, address = excluded.address,
-    model_name = excluded.model_name, adapters = excluded.adapters, model = excluded.model, device = excluded.device, devices = excluded.devices,
+    model_name = excluded.model_name, model = excluded.model,
+    adapters = CASE  -- many are stored apart, and not written again while they stay the same
+        WHEN engine_session.adapters = excluded.adapters THEN engine_session.adapters ELSE excluded.adapters
+    END,
+    device = excluded.device, devices = excluded.devices,
     gpus = excluded.gpus, dtype = excluded.dtype, num_blocks = excluded.num_blocks, block_size = excluded.block_size,
     capacity = excluded.capacity, declared = excluded.declared, state = excluded.state,
     started_at = least(engine_session.started_at, excluded.started_at),

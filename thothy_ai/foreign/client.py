@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -107,6 +108,7 @@ class ForeignEngineClient:
         self._info: EngineInfo | None = None
         self._adapters: dict[str, str] = {}  # the server's names of those that it lists, by the names for jobs
         self._adapter_changes = 0
+        self._ambiguous: set[str] = set()  # names of several adapters, which were warned of
         self._session_id, self._began = str(uuid4()), time.time()
         self._accepting = True
         self._reason = ConnectionLostError(f"not connected to {url}")
@@ -243,10 +245,9 @@ class ForeignEngineClient:
         self._model = declared.model or bases[0]
         if self._model not in models:
             raise ConnectionLostError(f"{self._server.url} has no model {self._model}, but {names}")
-        adapted = (
+        adapters = self._named(
             name for name, each in models.items() if name != self._model and str(each.get("parent")) == self._model
         )
-        adapters = {plain_name(name.rpartition("/")[2]): name for name in adapted}
         self._adapter_changes += adapters != self._adapters
         self._adapters = adapters
         context = models[self._model].get("max_model_len")
@@ -266,6 +267,17 @@ class ForeignEngineClient:
             registered=True,
             declared_gpus=declared.gpus,
         )
+
+    def _named(self, adapted: Iterable[str]) -> dict[str, str]:
+        """The server's adapters by the names that jobs give them, without those that one name would stand for."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for name in adapted:
+            found[plain_name(name.rpartition("/")[2])].append(name)
+        for name, same in found.items():
+            if len(same) > 1 and name not in self._ambiguous:
+                self._ambiguous.add(name)
+                log.warning("jobs cannot ask for %s: all would be named %s", " and ".join(sorted(same)), name)
+        return {name: same[0] for name, same in found.items() if len(same) == 1}
 
     async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a question, whole or streamed. Raises `EngineError`."""

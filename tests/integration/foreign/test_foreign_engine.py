@@ -403,6 +403,23 @@ def test_tools_go_out_and_calls_come_back(fake: FakeServer) -> None:
     ]
 
 
+def test_adapters_of_a_server_that_one_name_would_stand_for_are_left_out(
+    fake: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = MODELS["data"][0]
+    voices = [{"id": name, "parent": "org/Model-8B"} for name in ("a/acme", "b/acme", "b/nova")]
+    fake.models = {"data": [base, *voices]}
+
+    async def body(engine: ForeignEngineClient) -> None:
+        for _ in range(2):
+            await engine.info()
+        assert [each.name for each in await engine.adapters()] == ["nova"]
+
+    use(fake, body)
+    said = [record.getMessage() for record in caplog.records if "acme" in record.getMessage()]
+    assert said == ["jobs cannot ask for a/acme and b/acme: all would be named acme"]
+
+
 def test_a_server_s_adapters_are_asked_for_by_its_names_for_them(fake: FakeServer) -> None:
     base, voice = MODELS["data"][0], {"id": "org/acme", "parent": "org/Model-8B"}
     fake.models = {"data": [base, voice]}

@@ -30,8 +30,9 @@ from thothy_ai.settings import Settings
 
 CONNECT_SECONDS = 5.0
 LOAD_SECONDS = 600.0  # the first one on a GPU has graphs captured
+REGISTER_SECONDS = 10.0  # for an engine's registrar, which asks it every 2 s
+LOOK_SECONDS = 0.1  # between two looks at what is registered
 T = TypeVar("T")
-REGISTER_SECONDS, LOOK_SECONDS = 10.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)

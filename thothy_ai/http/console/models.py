@@ -43,7 +43,7 @@ class ModelPages:
                 paused = {pause.name: pause for pause in read_pauses(connection) if pause.scope == "model"}
                 unserved = unserved_jobs(connection)
             adapters = grouped(running)
-            names = sorted({*served, *paused} - {each.name for each in adapters})
+            names = sorted({*served, *(paused.keys() - {each.name for each in adapters})})
             return {
                 "models": {name: served.get(name, []) for name in names},
                 "adapters": adapters,

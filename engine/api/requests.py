@@ -248,6 +248,11 @@ class EngineInfo:
     weights: str = ""  # a digest of the model's files; empty if they are not here
     verifier_weights: str = ""
 
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs it uses or, being another's server, is said to use; 0 on a CPU."""
+        return self.declared_gpus or len(self.devices)
+
 
 @dataclass(frozen=True, slots=True)
 class AbandonedRequest:

@@ -261,6 +261,7 @@ class _AttemptCalls:
             self.log.usage,
             self.log.verification_usage.compute_seconds,
             self.log.saved_tokens,
+            max(1, self._engine.num_gpus) if self._engine else 1,
         )
 
     @property

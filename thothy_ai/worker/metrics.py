@@ -15,10 +15,10 @@ from thothy_ai.worker.record.finish import Finish
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
 CLEAN = Counter("thothy_artifacts_clean", "Accepted artifacts in which nothing was found.", ["kind"])
-GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds of the device, a GPU or a CPU, that attempts used.", ["kind"])
+GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds of devices, GPUs or a CPU, that attempts used.", ["kind"])
 WASTED_SECONDS = Counter(
     "thothy_wasted_seconds",
-    "Seconds of attempts that led to no artifact or draft, by the outcome's reason.",
+    "Seconds of devices in attempts that led to no artifact or draft, by the outcome's reason.",
     ["kind", "reason"],
 )
 SAVED_TOKENS = Counter("thothy_saved_tokens", "Output tokens that early stops saved.", ["kind"])
@@ -55,11 +55,11 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     ATTEMPTS.labels(kind, finish.outcome).inc()
     if finish.answered_at is not None:
         COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
-    GPU_SECONDS.labels(kind).inc(finish.usage.engine.compute_seconds)
+    GPU_SECONDS.labels(kind).inc(finish.usage.device_seconds)
     SAVED_TOKENS.labels(kind).inc(finish.usage.saved_tokens)
     if finish.outcome is not Outcome.SUCCEEDED and not (finish.is_draft and finish.needs):
         reason = finish.reason or finish.outcome
-        WASTED_SECONDS.labels(kind, reason).inc(finish.usage.engine.compute_seconds)
+        WASTED_SECONDS.labels(kind, reason).inc(finish.usage.device_seconds)
     if state is JobState.QUEUED:
         RETRIES.labels(kind, finish.reason or finish.outcome).inc()
     if state.terminal:

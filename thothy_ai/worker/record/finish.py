@@ -22,7 +22,7 @@ MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: man
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What an attempt used on the engine `engine_session_id`.
+    """What an attempt used on the engine `engine_session_id`, which has so many `devices`.
 
     `verification_seconds` are those of its calls that verify; `saved_tokens` the rest of the budgets of calls that were
     stopped early.
@@ -32,6 +32,12 @@ class AttemptUsage:
     engine: Usage = NOTHING_USED
     verification_seconds: float = 0.0
     saved_tokens: int = 0
+    devices: int = 1
+
+    @property
+    def device_seconds(self) -> float:
+        """Seconds of all of the engine's devices together."""
+        return self.devices * self.engine.compute_seconds
 
 
 NO_USAGE = AttemptUsage()

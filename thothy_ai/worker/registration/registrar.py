@@ -186,7 +186,7 @@ class Registrar:
             "model": info.model if info else known.model_name,
             "device": info.device if info else known.device,
             "devices": list(devices),
-            "gpus": (info.declared_gpus if info else 0) or len(devices),
+            "gpus": info.num_gpus if info else len(devices),
             "declared": info is not None and info.declared_gpus > 0,
             "dtype": info.dtype if info else "",
             "num_blocks": info.num_blocks if info else 0,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.engine_driver import EngineDriver
 from tests.support.engine_process import core_of, ended, errors_of, options, ready, started, with_client
 from tests.support.oracle import options as point
 from tests.support.oracle import tiny_oracle
@@ -19,15 +20,23 @@ from tests.support.tiny_models import FAMILIES, RECURRENT, tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from tests.support.two_ranks import START, SharedModel, two_ranks
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.engine.distributed.leader import Group
-from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.serving.client import EngineClient
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
+CAPTURE_FAILS = """
+import sys
+if "thothy_ai.engine.process.{process}" in sys.orig_argv:
+    from thothy_ai.engine.execution.graphs import DecodeGraphs
+    def fail(*_, **__):
+        raise RuntimeError("no room for graphs")
+    DecodeGraphs.capture = fail
+"""
 ON_GPUS = replace(START, device="cuda", threads=None, dtype="float32")
 DIVIDED = [family for family in FAMILIES if family not in RECURRENT]
 
@@ -51,16 +60,38 @@ def test_greedy_tokens_equal_transformers(family: str, group: Group, tmp_path: P
 def test_both_ranks_replay_the_sizes_that_the_first_found_worthwhile(group: Group, tmp_path: Path) -> None:
     """A size that only one of them had would leave it waiting for the other: every number of rows is run."""
     oracle = tiny_oracle("llama", tmp_path, torch.device("cuda", 0))
-    how = replace(point(preempted=False, chunked=False, overlap=True, prefix_cache=False, graphs=True), max_rows=64)
-    runners: list[Runner] = []
+    how = point(preempted=False, chunked=False, overlap=True, prefix_cache=False, graphs=True)
+    how = replace(how, max_rows=64, kv_tokens=8192)
+    shared, sampling = SharedModel(group, tmp_path / "llama", ON_GPUS), SamplingParams(max_tokens=12, ignore_eos=True)
+    replayed: set[int] = set()
+    with EngineDriver(lambda on_events: shared.build(oracle.loaded, how, on_events)) as driver:
+        graphs = driver.core._launcher._runner._runner._decode.graphs
+        replay = graphs.replay
+        graphs.replay = lambda size: (replayed.add(size), replay(size))[1]
+        driver.core.start()
+        for count in range(1, how.max_rows + 1):
+            places = {f"{number} of {count}": number % len(oracle.prompts) for number in range(count)}
+            for name, place in places.items():
+                driver.submit(CoreRequest(name, oracle.prompts[place], sampling))
+            while len(driver.collected.finished) < count * (count + 1) // 2:
+                driver.gather()
+            for name, place in places.items():
+                assert tuple(driver.collected.tokens[name]) == oracle.expected[place], name
+        assert replayed == set(graphs._sizes)
 
-    def build(*arguments):
-        core = SharedModel(group, tmp_path / "llama", ON_GPUS).build(*arguments)
-        runners.append(core._runner._runner)
-        return core
 
-    oracle.check(how, build=build)
-    assert runners[0].replays > 0
+@pytest.mark.parametrize("process", ["core_process", "rank_process"])
+def test_a_capture_that_fails_on_one_rank_ends_the_start(process: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CAPTURE_FAILS.format(process=process))
+    folder = tiny_model("llama", tmp_path, vocab_size=700)
+    make_tokenizer().save_pretrained(folder)
+    chosen = options(folder, f"unix://{tmp_path}/e.sock", device="cuda", tensor_parallel=2, stall_seconds=60.0)
+    with started(chosen, tmp_path) as engine:
+        code, errors = ended(engine)
+    assert code != 0
+    assert [line for line in errors if "no room for graphs" in line]
+    if process == "rank_process":
+        assert errors[-1] == "thothy engine: rank 1: no room for graphs"
 
 
 def test_a_rank_that_is_killed_ends_the_engine_in_seconds(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from thothy_ai.engine.api import TokenLogprob
-from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.api.step import Int32, Step, StepMasks, StepResult
 from thothy_ai.engine.execution.memory import is_out_of_memory
-from thothy_ai.engine.execution.runner import StepRunner
+from thothy_ai.engine.execution.runner import StepRunner, log_out_of_memory, sample_or_retry
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
@@ -109,25 +108,12 @@ class StepLauncher:
     def sample(self, launched: LaunchedStep, masks: StepMasks | None) -> None:
         """Draw the step's tokens under the masks, as `Runner.sample` does."""
         if len(launched.parts) == 1:
-            self._sample(launched.parts[0], masks)
+            sample_or_retry(self._runner, launched.parts[0], masks)
             return
         places = {draw: place for place, draw in enumerate(_draws(launched.step))}
         for part in launched.parts:
             own = [places[draw] for draw in _draws(part.step)]
-            self._sample(part, None if masks is None else masks.of(own))
-
-    def _sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
-        """Sample; where that runs out of memory, once more with what is cached given back."""
-        try:
-            self._runner.sample(handle, masks)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            _log(error, handle.step)
-        else:
-            return
-        torch.cuda.empty_cache()
-        self._runner.sample(handle, masks)
+            sample_or_retry(self._runner, part, None if masks is None else masks.of(own))
 
     def _in_parts(self, failed: StepPart) -> list[StepHandle]:
         """Launch a step that ran out of memory in halves, with what is cached given back; a single token once more."""
@@ -151,13 +137,8 @@ class StepLauncher:
         except RuntimeError as error:
             if not (self._repeatable and is_out_of_memory(error)):
                 raise
-            _log(error, step)
+            log_out_of_memory(error, step)
             return None
-
-
-def _log(error: RuntimeError, step: Step) -> None:
-    reason = one_line(error, most=200)
-    log.warning("a step of %d members and %d tokens ran out of memory: %s", step.num_members, step.num_tokens, reason)
 
 
 def _draws(step: Step) -> list[_Draw]:

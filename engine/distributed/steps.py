@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 
-import torch
-
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.distributed.shared_memory import FrameWriter
-from thothy_ai.engine.execution.memory import is_out_of_memory
-from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.runner import Runner, sample_or_retry
 from thothy_ai.engine.execution.step_handle import StepHandle
 
 _HEAD = struct.Struct("<qq")  # what to do, and the number of the step
@@ -82,21 +79,8 @@ def follow(runner: Runner, frames: Iterable[memoryview]) -> None:
             case _Do.FORWARD:
                 launched[number] = runner.forward(Step.from_bytes(bytes(data)))  # the frame goes, the step stays
             case _Do.SAMPLE:
-                _sample(runner, launched.pop(number), None)
+                sample_or_retry(runner, launched.pop(number), None)
             case _Do.SAMPLE_MASKED:
-                _sample(runner, launched.pop(number), StepMasks.from_bytes(data))
+                sample_or_retry(runner, launched.pop(number), StepMasks.from_bytes(data))
             case _Do.END:
                 return
-
-
-def _sample(runner: Runner, handle: StepHandle, masks: StepMasks | None) -> None:
-    """Sample; where that runs out of memory, once more with what is cached given back."""
-    try:
-        runner.sample(handle, masks)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-    else:
-        return
-    torch.cuda.empty_cache()
-    runner.sample(handle, masks)

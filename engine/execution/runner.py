@@ -5,6 +5,7 @@ Knows steps, not sequences or requests. The host waits in `StepHandle.read` only
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.adapters import DeviceAdapters
@@ -23,6 +25,7 @@ from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import Decided, alone, graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
+from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, Body, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -35,6 +38,8 @@ from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
+
+log = logging.getLogger(__name__)
 
 _USUAL = tuple(  # the sampling of job kinds
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
@@ -58,6 +63,25 @@ class StepRunner(Protocol):
     def sample(self, handle: StepHandle, masks: StepMasks | None, /) -> None:
         """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
         ...
+
+
+def sample_or_retry(runner: StepRunner, handle: StepHandle, masks: StepMasks | None) -> None:
+    """Sample; where that runs out of memory, once more with what is cached given back."""
+    try:
+        runner.sample(handle, masks)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        log_out_of_memory(error, handle.step)
+    else:
+        return
+    torch.cuda.empty_cache()
+    runner.sample(handle, masks)
+
+
+def log_out_of_memory(error: RuntimeError, step: Step) -> None:
+    reason = one_line(error, most=200)
+    log.warning("a step of %d members and %d tokens ran out of memory: %s", step.num_members, step.num_tokens, reason)
 
 
 class Runner:

@@ -249,14 +249,14 @@ class ModelBuilder:
     ) -> Linear:
         """As `linear`; each rank has a share of each projection's rows, in whole units (heads).
 
-        `fused`: the rows of each projection, where they are in one tensor.
+        `fused`: the rows of each projection, where they are in one tensor, the only one of `outputs`.
         """
         weights, biases = self._read(outputs, inputs, bias=bias, orders=orders)
         if not self.share.whole:
             cuts = [[*self._rows(fused or (rows,), unit)] for rows in outputs.values()]
             weights = [cut_rows(weight, rows) for weight, own in zip(weights, cuts, strict=True) for rows in own]
             pairs = zip(biases, cuts, strict=True) if bias else ()
-            biases = [each[rows] for each, own in pairs for rows in own]
+            biases = [each[rows].clone() for each, own in pairs for rows in own]
         return self._adapted(self._joined(weights, biases), outputs, inputs, orders)
 
     def row_parallel(self, outputs: Mapping[str, int], inputs: int, *, bias: bool = False) -> Linear:

@@ -226,7 +226,9 @@ class AttemptRunner:
 
     def _refused(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
         """It was refused, or failed as it ran."""
-        if isinstance(error, UnknownAdapterError):  # it was unloaded since the dispatch
+        if isinstance(
+            error, UnknownAdapterError
+        ):  # it was unloaded since the dispatch, or its alias was pointed elsewhere
             return replace(outcomes.released(claim, error.code, str(error)), delay_seconds=UNLOADED_SECONDS)
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))

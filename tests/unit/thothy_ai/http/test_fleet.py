@@ -108,7 +108,7 @@ async def test_a_name_of_an_adapter_takes_a_place_with_it() -> None:
     known = Known("a", "a", frozenset({"m", "acme", "house"}), 2, model="m", adapters={"acme": "acme", "house": "acme"})
     async with fleet({"a": known}) as (of, _):
         for name, adapter, parent in (("m", "", None), ("acme", "acme", "m"), ("house", "acme", "m")):
-            async with of.place(name, "") as place:
+            async with of.place(name, "", 1) as place:
                 assert place.adapter == adapter
             assert of.parent(name) == parent
 

@@ -121,6 +121,7 @@ OTHER_VALUES = {
     "weights": "fp8",
     "kv_dtype": "fp8",
     "attention": "flex",
+    "drafts": True,
     "state_dtype": "bfloat16",
     "kept_states": 5,
     "adapter_slots": 4,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 RANK_MULTIPLE = 16  # that tensor cores multiply at a time: ranks are padded to it
+MAX_SPLITS = 8  # summands of A x
 COLUMNS = 128  # outputs of one of an expansion's programs
 
 

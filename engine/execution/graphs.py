@@ -65,6 +65,7 @@ class DecodeGraphs:
         self._sizes: list[int] = []
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self._pool: torch.cuda._POOL_HANDLE
+        self._stream: torch.cuda.Stream  # memory of a pool is used again by captures on the same stream only
         self.replays = 0  # so far
         self.seconds: Mapping[int, float] = {}  # of the captured sizes, if they were timed
 
@@ -97,11 +98,11 @@ class DecodeGraphs:
             if timed:
                 self.seconds = {size: milliseconds / 1e3 for size, milliseconds in _times(captured, pad).items()}
         torch.cuda.current_stream().wait_stream(stream)
-        self._sizes, self._captured, self._pool = kept, captured, pool
+        self._sizes, self._captured, self._pool, self._stream = kept, captured, pool, stream
 
     def capture_as(self, other: DecodeGraphs, pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
         """Capture the sizes that another set has, whose memory these share: the two never run concurrently."""
-        stream = torch.cuda.Stream()
+        stream = other._stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for size in reversed(other._sizes):
@@ -110,7 +111,7 @@ class DecodeGraphs:
                 self._captured[size], _ = capture_graph(partial(forward, size), other._pool)
                 self._captured[size].replay()
         torch.cuda.current_stream().wait_stream(stream)
-        self._sizes, self._pool = other._sizes, other._pool
+        self._sizes, self._pool, self._stream = other._sizes, other._pool, stream
 
     def size_for(self, members: int) -> int | None:
         """The smallest captured size for `members` members, or None."""

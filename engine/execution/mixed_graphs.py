@@ -94,19 +94,28 @@ class MixedGraphs:
         self._decided = decided
         self._sizes = Sizes((), 0)
         self._captured: dict[int, _Captured] = {}
+        self._pool: torch.cuda._POOL_HANDLE
+        self._stream: torch.cuda.Stream
         self.replays = 0  # of steps, so far
 
-    def capture(self, tokens: Tensor, layers: int, body: Body, *, ends: bool = True) -> None:
+    def capture(
+        self, tokens: Tensor, layers: int, body: Body, *, ends: bool = True, beside: MixedGraphs | None = None
+    ) -> None:
         """Capture `body` for the token budget, and for fewer tokens where that is worthwhile. It calls attention
         or recurrences `layers` times, last of all if it `ends` with one, and returns what that gave and the residual
         stream.
 
         `tokens` [2 + tables, budget] int64, ids of different tokens, positions and slots that belong to no sequence,
-        become the buffer of replayed steps.
+        become the buffer of replayed steps. `beside`: a captured set of the same budget, whose memory these share,
+        since the two never run concurrently.
         """
         self._tokens, budget = tokens, tokens.shape[1]
-        sizes, pool = sizes_up_to(budget), torch.cuda.graph_pool_handle()
-        stream = torch.cuda.Stream()
+        sizes, shared = sizes_up_to(budget), dict[torch.Size, Tensor]()
+        if beside is None:  # memory of a pool is used again by captures on the same stream only
+            self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        else:
+            self._pool, self._stream, shared = beside._pool, beside._stream, {**beside._captured[budget].outs}
+        pool, stream = self._pool, self._stream
         stream.wait_stream(torch.cuda.current_stream())
         captured, device_seconds = dict[int, _Captured](), dict[int, float]()
         with torch.cuda.stream(stream):
@@ -116,7 +125,7 @@ class MixedGraphs:
                 slow = bool(captured) and size / min(captured) * device_seconds[min(captured)] > host_seconds
                 if self._decided(slow):
                     continue
-                largest = captured[budget].outs if captured else {}
+                largest = captured[budget].outs if captured else shared
                 some = StepTokens.of(tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()

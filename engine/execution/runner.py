@@ -251,7 +251,7 @@ class Runner:
         if self._graph_sizes:
             self._decode.capture_adapted()
         if self._mixed_budget is not None:
-            self._capture_mixed(self._mixed_adapted, self._adapted_body)
+            self._capture_mixed(self._mixed_adapted, self._adapted_body, self._mixed)
             bank.end()
         torch.cuda.synchronize(self._device)
 
@@ -259,11 +259,11 @@ class Runner:
         self._model.adapters.begin(len(tokens.ids))
         return self._model.body(tokens, self._cache, attention)
 
-    def _capture_mixed(self, graphs: MixedGraphs, body: Body) -> None:
+    def _capture_mixed(self, graphs: MixedGraphs, body: Body, beside: MixedGraphs | None = None) -> None:
         config, budget = self._model.config, self._mixed_budget or 0
         ids = torch.zeros(2 + len(self._rows.block_tables), budget, dtype=torch.int64, device=self._device)
         ids[0] = torch.arange(budget, device=self._device) % config.vocab_size
-        graphs.capture(ids, config.num_layers, body, ends=self._model.ends_with_attention)
+        graphs.capture(ids, config.num_layers, body, ends=self._model.ends_with_attention, beside=beside)
 
     def _warm_up_steps(self, tokens: int) -> Iterator[list[int]]:
         """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""

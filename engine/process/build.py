@@ -74,7 +74,7 @@ def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
     groups = layer_groups(model.config, options)
     kv_bytes = KVCache.bytes_per_block(groups, sizes.block_size, kv_dtype)
     workspace = workspace_bytes(model.config, sizes, model.dtype, device)
-    workspace += adapter_bytes(model.adapters, sizes, options, model.dtype)
+    workspace += adapter_bytes(model, sizes, options, model.dtype, device)
     states = state_bytes(model.config, sizes, options, model.dtype)
     most = max_blocks(model.config, sizes, options, device)
     blocks = num_blocks(kv_bytes, workspace, states, most, sizes, options, device)

@@ -21,12 +21,13 @@ from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
-from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.engine.models.layers.linear import packs
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import PlannedRanks
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
+from thothy_ai.kernels.lora import MAX_SPLITS
 from thothy_ai.kernels.paged import KVHeads
 
 _CPU_KV_TOKENS = 16_384
@@ -106,13 +107,15 @@ def plan_memory(
         free, total = torch.cuda.mem_get_info(device)
         reserved = 0.0 if options.kv_tokens is not None else (1 - options.memory_utilization) * total
         available = int(free - reserved)
+    built = _without_storage(whole, options.weights, asked, dtype, ranks)
+    workspace = workspace_bytes(model, sizes, dtype, device)
     return MemoryPlan(
-        weights=weight_bytes(whole, options.weights, asked, dtype, ranks),
+        weights=_held_bytes(built, asked, dtype),
         kv=KVCache.bytes_per_block(layer_groups(model, options), sizes.block_size, kv_dtype)
         * _min_blocks(sizes, options, device),
         states=state_bytes(model, sizes, options, dtype),
         slots=sizes.state_slots,
-        workspace=workspace_bytes(model, sizes, dtype, device),
+        workspace=workspace + adapter_bytes(built, sizes, options, dtype, device),
         available=available,
         weight_type=_weight_type(model, options, dtype),
         device=device,
@@ -203,15 +206,22 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
     """Bytes that the model's weights hold on a device, one of so many: those of a model built of tensors without
     storage.
     """
+    return _held_bytes(_without_storage(model, weights, device, dtype, ranks), device, dtype)
+
+
+def _without_storage(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype, ranks: int) -> Model:
     form = weight_format(weights, device)
     try:
-        built = assemble(model, WithoutStorage(dtype), form, ranks=None if ranks == 1 else PlannedRanks(ranks))
+        return assemble(model, WithoutStorage(dtype), form, ranks=None if ranks == 1 else PlannedRanks(ranks))
     except EngineError:
         raise
     except Exception as error:  # sizes that overflow or contradict each other, in more ways than one
         raise ModelLoadError(f"no model can be built from its configuration: {one_line(error)}") from error
+
+
+def _held_bytes(built: Model, device: torch.device, dtype: torch.dtype) -> int:
     held = built.num_bytes
-    if model.tied_embeddings and packs(device, dtype):
+    if built.config.tied_embeddings and packs(device, dtype):
         held += built.decoder.table.nbytes  # the head's packed copy
     return held
 
@@ -250,11 +260,20 @@ def _adapter_rank(options: EngineOptions) -> int:
     return max(DEFAULT_RANK, *ranks, 0)
 
 
-def adapter_bytes(bank: AdapterBank, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
-    """Bytes of all slots, if the options ask for adapters; otherwise room is made for the first one if there is any."""
-    if options.adapter_slots is None and not options.adapters:
+def adapter_bytes(
+    model: Model, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype, device: torch.device
+) -> int:
+    """Bytes of all slots and of steps with adapters, if the options ask for adapters; otherwise room is made for the
+    first one if there is any.
+    """
+    if not sizes.adapter_slots or (options.adapter_slots is None and not options.adapters):
         return 0
-    return sizes.adapter_slots * bank.numbers_per_slot(sizes.adapter_rank) * dtype.itemsize
+    budget, bank = sizes.token_budget, model.adapters
+    taken = sizes.adapter_slots * bank.numbers_per_slot(sizes.adapter_rank) * dtype.itemsize
+    taken += MAX_SPLITS * budget * bank.widest_low(sizes.adapter_rank) * torch.float32.itemsize
+    if device.type == "cuda" and sizes.graphs and budget <= MAX_TOKENS:  # each size's residual stream, once more
+        taken += sum(sizes_up_to(budget)) * model.config.hidden_size * dtype.itemsize
+    return taken
 
 
 def layer_groups(model: ModelConfig, options: EngineOptions) -> LayerGroups:

@@ -13,14 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.lora import COLUMNS, AdapterTokens, AdapterWeights
+from thothy_ai.kernels.lora import COLUMNS, MAX_SPLITS, AdapterTokens, AdapterWeights
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _ROWS = 16  # tokens of a tile
 _INPUTS = 128  # of a step of the first kernel's loop
-_MAX_SPLITS = 8
 _SPLIT_INPUTS = 512  # that are worth a program of their own
 _MAX_LOW = 64  # columns of A x that a program computes
 _RANKS = 32  # of a step of the second kernel's loop
@@ -35,7 +34,7 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
     """A x of x [T, in], by token: its summands [splits, T, parts * R] float32; the rest is not written."""
     values, scales = x if isinstance(x, Quantized) else (x, x)
     (count, inputs), low = values.shape, weights.a.shape[1]
-    splits = max(1, min(_MAX_SPLITS, inputs // _SPLIT_INPUTS))
+    splits = max(1, min(MAX_SPLITS, inputs // _SPLIT_INPUTS))
     width = min(_MAX_LOW, triton.next_power_of_2(low))
     out = torch.empty(splits, count, low, dtype=torch.float32, device=values.device)
     tiles = tokens.tiles.shape[1]

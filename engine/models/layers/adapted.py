@@ -95,6 +95,10 @@ class AdapterBank:
         """Numbers of an adapter of this rank or less."""
         return sum(site.numbers(padded(rank)) for site in self._sites)
 
+    def widest_low(self, rank: int) -> int:
+        """The most columns that A x has in a layer, for adapters of this rank or less."""
+        return max((site.low(padded(rank)) for site in self._sites), default=0)
+
     def allocate(self, slots: int, rank: int, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         """Make room for so many adapters of at most this rank, and for passes of so many tokens."""
         rank = padded(rank)

@@ -16,6 +16,7 @@ from thothy_ai.engine.api.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.process.sizing import (
+    MemoryPlan,
     engine_sizes,
     kv_left,
     layer_groups,
@@ -164,6 +165,24 @@ def test_the_plan_says_how_much_fits_behind_windows(tmp_path: Path) -> None:
     assert more / left.tokens == pytest.approx(2 * 125 / (125 + 17), rel=0.01)
     wide = engine_sizes(config, replace(options, kv_tokens=320, max_context=512), gpu)
     assert (wide.windows, wide.num_blocks) == ((None,), 2)
+
+
+def test_adapters_count_in_the_plan(tmp_path: Path) -> None:
+    """Those of an 8B model: 64 of the largest rank are more than a device of 40 GB has beside the weights."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["llama-8b"]))
+    config, gpu = model_config(tmp_path), torch.device("cuda")
+
+    def planned(**changes: int) -> MemoryPlan:
+        return plan_memory(config, EngineOptions(url="", **changes), gpu, torch.bfloat16, 40_000_000_000)
+
+    without = planned()
+    assert without.fits
+    assert planned(adapter_slots=0) == without
+    few, many = planned(adapter_slots=8), planned(adapter_slots=64, adapter_rank=256)
+    numbers = 32 * (2 * 8192 + 2 * 5120 + 3 * (4096 + 14336))  # of rank 1: in and out of each layer, once
+    assert few.workspace - without.workspace >= 8 * 2 * 16 * numbers
+    assert many.workspace - without.workspace > 64 * 2 * 256 * numbers
+    assert not many.fits
 
 
 @pytest.mark.parametrize(("state_dtype", "rows", "state_mb"), [("bfloat16", 512, 33.0), ("float32", 256, 64.4)])

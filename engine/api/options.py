@@ -177,8 +177,8 @@ class EngineOptions:
     adapter_slots: Annotated[
         int | None,
         Option(
-            "Most adapters on the device at once; others wait in host memory. 0 refuses adapters. Default: 8; memory "
-            "is set aside for them if this is given, or adapters are.",
+            "Most adapters on the device at once; others wait in host memory. 0 refuses adapters. Default: 8. Memory "
+            "is set aside for them if this is given, or adapters are; their graphs are captured at the first load.",
             _BOTH,
             metavar="N",
             minimum=0,

@@ -107,6 +107,7 @@ def main() -> None:
     options = EngineOptions(
         "", device=given.device, weights=given.weights, adapter_slots=given.slots, adapter_rank=given.rank
     )
+    began = time.perf_counter()
     loaded = bench_model(given.shape, options)
     templates = read_workload(WORKLOADS / "templates.json").jobs[: given.jobs]
     shared = read_workload(WORKLOADS / "siblings.json").jobs[: given.jobs]
@@ -114,9 +115,12 @@ def main() -> None:
     bench, vocab = Bench(core, given.repeats), loaded.config.vocab_size
     figures: list[tuple[str, ...]] = []
 
+    def note(*figure: str) -> None:
+        figures.append(figure)
+        print(f"after {time.perf_counter() - began:.0f} s:", *figure, flush=True)
+
     def show(name: str, seconds: float, base: float, target: str = "") -> None:
-        figures.append((name, f"{seconds:.2f} s, {100 * (seconds / base - 1):+.1f} %", target))
-        print(*figures[-1], flush=True)
+        note(name, f"{seconds:.2f} s, {100 * (seconds / base - 1):+.1f} %", target)
 
     def drained(count: int) -> float:
         def make(prefix: str) -> list[CoreRequest]:
@@ -127,12 +131,13 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as home:
         write_adapters(loaded, Path(home) / "a", max(given.counts, default=1), given.rank)
+        note("model and core", f"{time.perf_counter() - began:.1f} s", "")
         drained(0)  # warms up
         base = drained(0)
         show("no adapter is loaded", base, base)
-        began = time.perf_counter()
+        loading = time.perf_counter()
         bench.load(Path(home) / "a", "a")
-        figures.append(("loading all, graphs included", f"{time.perf_counter() - began:.1f} s", ""))
+        note("loading all, graphs included", f"{time.perf_counter() - loading:.1f} s", "")
         show("loaded, and nobody asks for one", drained(0), base, "within 1 %")
         for count in given.counts:
             show(f"{count} adapters", drained(count), base, {8: "within 7 %", 64: "within 15 %"}.get(count, ""))
@@ -143,8 +148,7 @@ def main() -> None:
             *_, copied, resident = [
                 once.seconds(lambda prefix, name=name: [short(templates[0], vocab, prefix, name)]) for name in names
             ]
-            figures.append(("first use from host memory", f"{1e3 * (copied - resident):.1f} ms", "under 50 ms"))
-            print(*figures[-1])
+            note("first use from host memory", f"{1e3 * (copied - resident):.1f} ms", "under 50 ms")
         for kind, invocation in (("plain", ()), ("activated", INVOCATION)):
             write_adapters(loaded, Path(home) / kind, 4, given.rank, invocation)
             bench.load(Path(home) / kind, f"{kind}-")

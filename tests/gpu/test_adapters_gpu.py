@@ -1,8 +1,10 @@
-"""Adapters on a GPU: tokens of merged weights in fp32, also under graphs, with copies beside steps, and in bfloat16."""
+"""Adapters on a GPU: tokens of merged weights in fp32, also under graphs and with copies beside steps; an fp8 base."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,14 @@ import pytest
 import torch
 
 from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
-from tests.support.oracle import options
+from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.oracle import NEW_TOKENS, options
+from thothy_ai.engine.api import AdapterInfo, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)
@@ -59,3 +67,91 @@ def test_ranks(ranks: dict[str, dict[str, int]], tmp_path: Path) -> None:
     oracle = adapter_oracle("llama", tmp_path, ranks, device=GPU)
     point = options(preempted=False, chunked=True, overlap=True, prefix_cache=True, graphs=True)
     oracle.check(replace(point, adapter_rank=256), MIXED)
+
+
+def finish(driver: EngineDriver, requests: Sequence[CoreRequest]) -> None:
+    while not driver.collected.finished.keys() >= {request.id for request in requests}:
+        driver.gather()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_first_adapter_comes_while_steps_are_in_flight(oracle: AdapterOracle, *, chunked: bool) -> None:
+    """Room is made, and graphs are captured, between two steps, the last of which is not read yet."""
+    point = options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True, graphs=True)
+    sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    loads: list[Future[AdapterInfo]] = []
+    requests = {
+        name: [CoreRequest(f"{name}{i}", each, sampling, adapter=name) for i, each in enumerate(oracle.prompts)]
+        for name in ("", "one")
+    }
+
+    def build(on_events: OnEvents) -> EngineCore:
+        def first(events: list[Event]) -> None:
+            if not loads and any(isinstance(event, TokenEvent) for event in events):  # on the core's thread
+                loads.append(core.load_adapter("one", str(oracle.adapters["one"])))
+                core._adapters._reader.submit(lambda: None).result(PATIENCE)
+            on_events(events)
+
+        core = build_core(oracle.loaded, point, first)
+        return core
+
+    oracle.loaded.model.adapters.release()
+    with EngineDriver(build) as driver:
+        for request in requests[""]:
+            driver.submit(request)
+        driver.core.start()
+        driver.gather()
+        loads[0].result(PATIENCE)
+        assert len(driver.collected.finished) < len(requests[""])
+        for request in requests["one"]:
+            driver.submit(request)
+        finish(driver, [*requests[""], *requests["one"]])
+    for name, asked in requests.items():
+        got = [tuple(driver.collected.tokens[request.id]) for request in asked]
+        assert got == [*oracle.expected(name)]
+
+
+def test_eight_adapters_in_a_step_and_each_alone(tmp_path: Path) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    names = [str(number) for number in range(8)]
+    oracle = adapter_oracle("llama", tmp_path, {name: {"r": 4 + int(name)} for name in names}, device=GPU)
+    point = options(preempted=False, chunked=False, overlap=True, prefix_cache=False, graphs=True)
+    sampling, prompt = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True), oracle.prompts[-1]
+    together, alone = (
+        [CoreRequest(f"{kind} {name}", prompt, sampling, adapter=name) for name in names] for kind in "ta"
+    )
+    with EngineDriver(lambda on_events: oracle.core(point, on_events)) as driver:
+        driver.run(together)
+        for request in alone:
+            driver.submit(request)
+            finish(driver, [request])
+    tokens = driver.collected.tokens
+    assert [tokens[request.id] for request in together] == [tokens[request.id] for request in alone]
+    assert [tuple(tokens[request.id]) for request in alone] == [oracle.expected(name)[-1] for name in names]
+
+
+def test_a_base_in_fp8(tmp_path: Path) -> None:
+    """No merged weights to compare with: an adapter of zeros changes nothing, another one does."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 32,
+    }
+    oracle = adapter_oracle(
+        "llama", tmp_path, {"none": {"r": 4, "lora_alpha": 0}, "one": {"r": 4}}, device=GPU, **sizes
+    )
+    base = load_model(oracle.folder, device=GPU, dtype=torch.bfloat16, weights="fp8", cache_dir=None)
+    point = options(preempted=False, chunked=False, overlap=True, prefix_cache=False, graphs=True)
+    sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    with EngineDriver(lambda on_events: replace(oracle, loaded=base).core(point, on_events)) as driver:
+        driver.core.start()
+        tokens = {}
+        for name in ("", "none", "one"):
+            request = CoreRequest(f"{name} alone", oracle.prompts[-1], sampling, adapter=name)
+            driver.submit(request)
+            finish(driver, [request])
+            tokens[name] = driver.collected.tokens[request.id]
+    assert tokens[""] == tokens["none"] != tokens["one"]

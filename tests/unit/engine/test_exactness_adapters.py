@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Quant
 
 from benchmarks.checkpoints import SCHEMES
 from tests.support.adapter_oracle import AdapterOracle, adaptable, adapter_oracle
 from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.gguf_files import write_gguf
 from tests.support.graphs_without_gpu import rerun_captured
 from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options, random_prompts
 from tests.support.peft_folders import adapter_tensors, write_adapter
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
-from tests.support.tiny_models import FAMILIES
+from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnknownAdapterError
@@ -81,6 +83,21 @@ def test_quantized_bases(name: str, tmp_path: Path) -> None:
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     adapter = write_adapter(tmp_path / "one", adapter_tensors(adaptable(plain), 4), 4)
     oracle = AdapterOracle(loaded, plain, {"one": adapter}, random_prompts(loaded.config.vocab_size))
+    oracle.check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True), ("", "one", "one"))
+
+
+def test_a_base_whose_blocks_gguf_quantized(tmp_path: Path) -> None:
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "tie_word_embeddings": False}
+    source = tiny_model("llama", tmp_path, hidden_size=256, intermediate_size=512, **heads)
+    file = write_gguf(source, tmp_path / "m.gguf", architecture="llama", choose=lambda _: Quant.Q4_1)
+    packed, _ = (
+        load_model(file, device=torch.device("cpu"), dtype=torch.float32, weights=weights, cache_dir=tmp_path / "cache")
+        for weights in ("stored", "auto")
+    )
+    folders = (tmp_path / "cache" / "gguf").iterdir()
+    (plain,) = (each for each in folders if "quantization" not in (each / "config.json").read_text())
+    adapter = write_adapter(tmp_path / "one", adapter_tensors(adaptable(plain), 4), 4)
+    oracle = AdapterOracle(packed, plain, {"one": adapter}, random_prompts(packed.config.vocab_size))
     oracle.check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True), ("", "one", "one"))
 
 

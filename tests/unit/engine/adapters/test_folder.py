@@ -125,7 +125,7 @@ def test_the_digest_is_of_the_weights_that_are_used(
 
 def test_patterns_match_the_names_that_peft_saw(base: tuple[Base, Tensors], tmp_path: Path) -> None:
     """In a multimodal model, the layers of the text part have other names than here."""
-    there = {name.replace("model.model.", "model.model.language_model."): each for name, each in base[1].items()}
+    there = {name.replace("model.layers", "model.language_model.layers"): each for name, each in base[1].items()}
     patterns = {"^model.language_model.layers.0.self_attn.q_proj": 12}
     folder = write_adapter(tmp_path, there, 4, alpha_pattern=patterns)
     multimodal = replace(base[0], rename=lambda name: name.replace("language_model.", ""))

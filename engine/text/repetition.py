@@ -38,17 +38,18 @@ class RepetitionDetector:
     def __init__(self, vocabulary: TokenBytes, schema: str | None) -> None:
         self._vocabulary, self._schema = vocabulary, schema
         self._tokens = array(_TYPE)
-        self._searched = 0
         self._read = 0  # tokens of a JSON text, of which `_open` is what follows the last of its `_quotes`
         self._quotes, self._open = 0, b""
         self.found = False
 
-    def push(self, tokens: Sequence[int]) -> None:
-        """Add tokens; `found` says whether they repeat the ones before."""
-        self._tokens.extend(tokens)
-        if len(self._tokens) - self._searched >= _EVERY and not self.found:
-            self._searched = len(self._tokens)
-            self.found = any(self._is_loop(period) for period in self._periods())
+    def push(self, tokens: Sequence[int]) -> int:
+        """Add tokens, up to the one with which a loop is `found`, however many come together; returns how many."""
+        for count, token in enumerate(tokens, 1):
+            self._tokens.append(token)
+            if len(self._tokens) % _EVERY == 0 and any(self._is_loop(period) for period in self._periods()):
+                self.found = True
+                return count
+        return len(tokens)
 
     def _periods(self) -> list[int]:
         """Distances at which the last tokens have occurred before, and may do so periodically."""

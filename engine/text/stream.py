@@ -119,6 +119,8 @@ class TextStream:
             return []
         if self.request.sampling.logprobs is not None:
             self._logprobs += logprobs or (None,) * len(tokens)
+        if self._repetition is not None:
+            tokens = tokens[: self._repetition.push(tokens)]
         if self.request.sampling.stop or self._divider is not None:
             for token in tokens:  # one by one: the tokens end with the one that completes a stop string
                 self._add((token,))
@@ -126,8 +128,6 @@ class TextStream:
                     break
         else:
             self._add(tokens)
-        if self._repetition is not None:
-            self._repetition.push(tokens)
         return self._delta()
 
     def end(self, event: FinishedEvent | RefusedEvent) -> list[Output]:

@@ -34,6 +34,22 @@ def test_an_output_that_repeats_itself_is_stopped_and_kept(
     assert harness.core.aborted.empty()
 
 
+@pytest.mark.parametrize("stop", [(), ("garden waits",), ("the kettle is cold",)], ids=str)
+def test_a_text_ends_at_the_same_token_however_many_come_together(harness: Harness, stop: tuple[str, ...]) -> None:
+    """A step with drafts gives a text up to 17 tokens."""
+    tokens, results = repetitive(harness, 5), list[GenerationResult]()
+    for name, size in (("a", 1), ("b", 17)):
+        sink = harness.submit(name, sampling=SamplingParams(max_tokens=500, stop=stop), stop_repetition=True)
+        harness.accepted()
+        for place in range(0, len(tokens), size):
+            harness.core.tokens(name, *tokens[place : place + size])
+        harness.core.finish(name, FinishReason.LENGTH)
+        results.append(sink.until_end()[-1])
+    one, many = results
+    assert one.finish_reason is (FinishReason.STOP if stop[:1] == ("garden waits",) else FinishReason.REPETITION)
+    assert (many.token_ids, many.text, many.finish_reason) == (one.token_ids, one.text, one.finish_reason)
+
+
 @pytest.mark.parametrize("fields", [{}, {"schema": "{}", "stop_repetition": False}], ids=str)
 def test_repetition_is_no_reason_where_it_is_allowed(harness: Harness, fields: dict[str, object]) -> None:
     sink = harness.submit(**fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -44,6 +45,14 @@ def test_longer_periods_and_fewer_are_none() -> None:
     assert found_at([7] * (MIN_TOKENS - 1)) is None
 
 
+LOOPS = st.builds(
+    lambda head, period, tail: head + period * 40 + tail,
+    st.lists(st.integers(0, 25), max_size=30),
+    st.lists(st.integers(0, 25), min_size=1, max_size=9),
+    st.lists(st.integers(0, 25), max_size=20),
+)
+
+
 @given(st.lists(st.integers(0, 3), max_size=400), st.integers(1, 5))
 def test_what_is_found_is_periodic(tokens: list[int], size: int) -> None:
     """However the tokens arrive, and whatever else repeats in them."""
@@ -64,8 +73,20 @@ def test_what_is_found_is_periodic(tokens: list[int], size: int) -> None:
 def test_a_loop_is_found_however_its_tokens_arrive(block: list[int], lead: int) -> None:
     detector = RepetitionDetector(LETTERS, None)
     detector.push(block[:lead] + block * 2)
-    detector.push(block)
+    detector.push(block + block[:3])
     assert detector.found
+
+
+@given(LOOPS, st.lists(st.integers(1, 17), min_size=1, max_size=20))
+def test_a_loop_is_found_at_the_same_token_however_many_come_together(tokens: list[int], sizes: list[int]) -> None:
+    """A step with drafts gives a text up to 17 tokens."""
+    detector, place = RepetitionDetector(LETTERS, None), 0
+    for size in itertools.cycle(sizes):
+        taken = detector.push(tokens[place : place + size])
+        place += taken
+        if detector.found or place == len(tokens):
+            break
+    assert (place if detector.found else None) == found_at(tokens)
 
 
 def test_an_inner_repetition_does_not_hide_the_outer_one() -> None:

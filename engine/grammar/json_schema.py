@@ -45,9 +45,9 @@ class JsonGrammar:
 
     def after(self, token: int) -> tuple[JsonGrammar, Sequence[int]] | None:
         """The grammar of a text that has another token, and the tokens that are forced after it, which that grammar has
-        taken; None if the token is not allowed, or no further one is drawn.
+        taken; None if the token is not allowed, if no further one is drawn, or if `close` must see this one's mask.
         """
-        if self._failed or self.matcher.validate_tokens([token]) != 1:
+        if self.closes or self._failed or self.matcher.validate_tokens([token]) != 1:
             return None
         other = copy(self)
         other._tokens, other._state, other._matcher = [*self._tokens], self._state.copy(), self._matcher.deep_copy()

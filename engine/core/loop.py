@@ -233,10 +233,11 @@ class EngineCore:
         self._plan(idle=step is None, drafter=drafter)
         if step is not None:
             self._sample(step, masks)
-        if self._drafter is not None and read is not None and was_busy:
+        # A turn that reads two steps says nothing: it waited for both.
+        if self._drafter is not None and read is not None and was_busy and (last is None or step is not None):
             hidden = self._waited if step is not None else read.result.seconds
             took = time.perf_counter() - began - hidden
-            self._drafter.observe_host(took, len(read.scheduled.members), exposed=step is None)
+            self._drafter.observe_host(took, len(read.scheduled.planned), exposed=step is None)
         return step
 
     def _drafts_pay(self) -> bool:

@@ -29,7 +29,7 @@ _PROFILES, _PROFILE_TOKENS = 64, 1 << 15  # texts that are kept, the last used o
 _FRACTIONS = 8  # of the drafts found, at which what they give is remembered
 _FIRST_GAINS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # before any were looked for
 _FIRST_DRAFTS = 3.0
-_PROBE = 512  # steps after which they are looked for again
+_PROBE = 512  # steps after which they are looked for again, as if they never had been
 
 
 class _Guess(NamedTuple):
@@ -76,6 +76,7 @@ class AutomaticDrafter:
             return False
         curves = [(self._gains, self._drafts)]
         if self._idle >= _PROBE:
+            self._exposed = Mean()
             curves.append(([*_FIRST_GAINS], _FIRST_DRAFTS))
         for gains, drafts in curves:
             for number, gain in enumerate(gains, 1):

@@ -17,6 +17,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -49,6 +50,30 @@ def test_drafts_change_no_token(loaded: LoadedModel, options: dict[str, int]) ->
 def test_drafts_may_be_turned_on_and_off_at_any_step(loaded: LoadedModel, options: dict[str, int]) -> None:
     """Whether the next step has drafts says nothing about the one that is still to be read."""
     check_drafts(loaded, loaded, drafter=FickleDrafter, **options)
+
+
+def test_the_host_is_not_timed_where_a_turn_waits_for_two_steps(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed, changes, turn = list[int](), list[int](), EngineCore._turn
+    monkeypatch.setattr(FickleDrafter, "observe_host", lambda _, __, rows, exposed: observed.append(rows))
+
+    def checked(core: EngineCore, last: object) -> object:
+        before = len(observed)
+        step = turn(core, last)  # type: ignore[arg-type]
+        if last is not None and step is None:
+            changes.append(len(observed) - before)
+        return step
+
+    monkeypatch.setattr(EngineCore, "_turn", checked)
+    prompts = random_prompts(VOCAB)
+    requests = [request(f"{number}", prompts[number], GREEDY) for number in range(3)]
+    expected = plain(loaded, requests).tokens
+    observed.clear()
+    drafted(loaded, requests, expected.values(), replace(WITH, overlap=True), FickleDrafter)
+    assert changes
+    assert not any(changes)
+    assert 0 < max(observed) <= len(requests)  # drafts are no rows
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.drafting.budget import affordable
 from thothy_ai.engine.drafting.chances import Chances, Class
+from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.drafting.matching import LONGEST, Match, Predicted, Tokens
 from thothy_ai.engine.drafting.step_times import StepTimes
 
@@ -99,6 +100,19 @@ def test_times_follow_the_captured_sizes_and_what_steps_took() -> None:
     assert times.of(8) == pytest.approx(0.006)
     assert times.of(9) == pytest.approx(0.007)
     assert times.of(32) == pytest.approx(0.011)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 16])
+def test_one_slow_turn_does_not_switch_drafts_off_for_good(rows: int) -> None:
+    sizes = {1: 0.004, 16: 0.0043, 64: 0.0065, 512: 0.031}
+    drafter = AutomaticDrafter(sizes, 8000)
+    for _ in range(30):
+        drafter.times.observe(rows, 0.005, decodes=True)
+        drafter.observe_host(30e-6 * rows, rows, exposed=False)
+    assert drafter.is_worthwhile(rows, 512 - rows)
+    drafter.observe_host(0.5, rows, exposed=True)
+    assert not drafter.is_worthwhile(rows, 512 - rows)
+    assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(600))
 
 
 def test_without_captured_sizes_times_grow_with_the_tokens() -> None:

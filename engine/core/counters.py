@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
 from thothy_ai.engine.api import CoreStats, FinishReason
 from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares
@@ -62,10 +64,11 @@ class Counters:
             replayed_steps=result.replayed,
             gap_seconds=max(0.0, self._read_at - self._work_since - result.seconds),
         )
-        self.timing.step(result.seconds, step.num_members)
+        sequences = len(np.unique(step.rows))  # each may have several members
+        self.timing.step(result.seconds, sequences)
         self._work_since = self._read_at
         self._mask_seconds = self._wait_seconds = 0.0
-        self.stats = replace(gained, batch_size=step.num_members)
+        self.stats = replace(gained, batch_size=sequences)
 
     @contextmanager
     def filling_masks(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,15 @@ def test_tokens_are_counted_by_phase() -> None:
     assert stats.direct_seconds == pytest.approx(shares.members[1])  # of the member that no worker books
     assert (stats.prefill_tokens, stats.decode_tokens, stats.batch_size) == (3, 1, 2)
     assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)
+
+
+def test_a_sequence_with_several_members_counts_once() -> None:
+    one = step(DECODE, DECODE)
+    one = replace(one, rows=np.zeros_like(one.rows))
+    scheduled = ScheduledStep(one, (member(), member()), np.array([False, False]), ())
+    counters = Counters()
+    counters.count_step(scheduled, StepResult([], 1.0), divide(1.0, one, scheduled.prefill, COST))
+    assert (counters.stats.decode_tokens, counters.stats.batch_size) == (2, 1)
 
 
 def test_what_the_host_waited_and_replayed_counts_once_a_step_is_read() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _SHARES = 4
 _FIRST_CHANCE = 0.3  # of a class that was never tried
-_WEIGHT = 4.0  # trials that what others of its class were counts as
+_WEIGHT = 4.0  # how many trials the chance of the wider class counts for
 _FORGET = 1024.0  # trials of a class, at which they are halved: outputs change
 
 

@@ -24,6 +24,7 @@ from thothy_ai.engine.scheduling.drafts import Draft, Room, Span
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _MOST = 16  # drafted tokens of a sequence in a step
+_LOOKED_AT = 4  # guesses for each place of a step, after which no further sequence is looked at
 _LEAST_CHANCE = 0.1  # beyond which no more are looked for
 _PROFILES, _PROFILE_TOKENS = 64, 1 << 15  # texts that are kept, the last used ones, and their length
 _FRACTIONS = 8  # of the drafts found, at which what they give is remembered
@@ -101,16 +102,20 @@ class AutomaticDrafter:
 
     def choose(self, rooms: Seq[Room], tokens: int, places: int) -> Mapping[Sequence, Draft]:
         self._idle = 0
-        found = [(room.sequence, self._guess(room)) for room in rooms]
+        found, looked_at = list[tuple[Sequence, list[_Guess]]](), 0
+        for room in rooms:
+            if looked_at >= _LOOKED_AT * places:
+                break
+            found.append((room.sequence, self._guess(room)))
+            looked_at += len(found[-1][1])
         guessed = enumerate(guesses for _, guesses in found)
-        ranked = sorted(
-            ((guess.chance, -place, row) for row, guesses in guessed for place, guess in enumerate(guesses)),
-            reverse=True,
-        )[:places]
-        self._learn_gains(len(rooms), [chance for chance, *_ in ranked])
-        gains = [(chance, 1.0) for chance, *_ in ranked]
+        ranked = sorted((-guess.chance, place, row) for row, guesses in guessed for place, guess in enumerate(guesses))[
+            :places
+        ]
+        self._learn_gains(len(rooms), [-chance for chance, *_ in ranked])
+        gains = [(-chance, 1.0) for chance, *_ in ranked]
         plain = self._plain_rate(tokens)
-        lengths = np.cumsum([len(found[row][1][-place].span.tokens) for _, place, row in ranked], dtype=np.int64)
+        lengths = np.cumsum([len(found[row][1][place].span.tokens) for _, place, row in ranked], dtype=np.int64)
         if plain is None or not len(lengths):
             return {}
         count = affordable(
@@ -119,12 +124,15 @@ class AutomaticDrafter:
         count = min(count, int(np.searchsorted(lengths, places, side="right")))
         for _, place, row in ranked[:count]:
             text = self._texts[found[row][0]]
-            text.sent = max(text.sent, 1 - place)
-        return {
-            sequence: Draft(text.start, [guess.span for guess in guesses[: text.sent]])
-            for sequence, guesses in found
-            if (text := self._texts[sequence]).sent
-        }
+            text.sent = max(text.sent, place + 1)
+        drafts = {}
+        for sequence, guesses in found:
+            text = self._texts[sequence]
+            if text.sent:
+                drafts[sequence] = Draft(text.start, [guess.span for guess in guesses[: text.sent]])
+            # Judging needs no grammars, which are large.
+            text.guesses = [each._replace(span=each.span._replace(grammar=None)) for each in guesses[: text.sent + 1]]
+        return drafts
 
     def _learn_gains(self, rows: int, chances: Seq[float]) -> None:
         sums = np.cumsum(chances) / rows if chances else np.zeros(1)

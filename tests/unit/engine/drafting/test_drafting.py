@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from thothy_ai.engine.drafting.chances import Chances, Class
 from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.drafting.matching import LONGEST, Match, Predicted, Tokens
 from thothy_ai.engine.drafting.step_times import StepTimes
+from thothy_ai.engine.scheduling.drafts import Room
 
 FEW = st.lists(st.integers(0, 3), max_size=60)
 
@@ -113,6 +115,27 @@ def test_one_slow_turn_does_not_switch_drafts_off_for_good(rows: int) -> None:
     drafter.observe_host(0.5, rows, exposed=True)
     assert not drafter.is_worthwhile(rows, 512 - rows)
     assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(600))
+
+
+def test_the_work_of_choosing_is_bounded_by_the_places_of_a_step() -> None:
+    """Texts that repeat themselves, of which each could have 16 drafts."""
+    drafter = AutomaticDrafter({64: 0.004, 128: 0.0041}, 8000)
+    drafter.times.observe(60, 0.004, decodes=True)
+    drafter.observe_host(1e-4, 60, exposed=False)
+    request = SimpleNamespace(sampling=SimpleNamespace(logprobs=None), profile="p", salt="")
+    rooms = [
+        Room(
+            SimpleNamespace(
+                tokens=[*range(10, 30)] * 3, request=request, grammar=None, end_tokens=frozenset[int](), prompt_tokens=0
+            ),  # type: ignore[arg-type]
+            4,
+        )
+        for _ in range(60)
+    ]
+    drafts = drafter.choose(rooms, 60, 4)
+    assert len(drafter._texts) < 10  # of 60 sequences
+    assert 0 < sum(len(draft.tokens) for draft in drafts.values()) <= 4
+    assert all(draft.tokens == [*range(10, 30)][: len(draft.tokens)] for draft in drafts.values())
 
 
 def test_without_captured_sizes_times_grow_with_the_tokens() -> None:

@@ -234,6 +234,10 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
             "--drafts: the model has recurrent layers, whose states a wrong draft would change; start it without",
             "drafts",
         )
+    if options.drafts and (options.adapters or options.adapter_slots or options.tensor_parallel > 1):
+        raise InvalidRequestError(
+            "--drafts: not possible together with adapters or --tensor-parallel; start it without one of them", "drafts"
+        )
     rows = options.max_rows or _usual_rows(model, options, device)
     kept = max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
     return EngineConfig(

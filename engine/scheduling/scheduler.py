@@ -44,7 +44,9 @@ class Scheduler:
         self._lengths = LengthEstimator()
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
-        self._passed: list[Sequence] = []  # several tokens in the last step: windows may have left blocks behind
+        self._passed: list[
+            Sequence
+        ] = []  # several tokens in the last step, or drafts: windows may have left blocks behind
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
@@ -254,6 +256,8 @@ class Scheduler:
             missing = self.pool.blocks_for(draft.start + len(draft.tokens)) - sequence.num_blocks
             if missing > 0:
                 self._tables.extend(sequence, missing)
+                if self._windowed:
+                    self._passed.append(sequence)
             builder.draft(sequence, draft)
 
     def _start(self, sequence: Sequence, budget: int, growth: int, kept: int) -> bool:

@@ -19,6 +19,10 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.process.sizing import engine_sizes
+from thothy_ai.engine.scheduling.drafts import Drafter
+from thothy_ai.engine.scheduling.scheduler import Scheduler
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 
@@ -81,7 +85,7 @@ def test_the_host_is_not_timed_where_a_turn_waits_for_two_steps(
 def test_drafts_under_a_schema(byte_model: LoadedModel, seed: int, options: dict[str, int]) -> None:
     """Grammars cut drafts, force tokens among them, and go on from the last right one; budgets end texts as before."""
     sampling = [
-        SamplingParams(max_tokens=length, temperature=heat, seed=seed)
+        SamplingParams(max_tokens=length, temperature=heat, seed=seed, ignore_eos=True)
         for length, heat in ((60, 0.0), (60, 1.5), (42, 1.0))
     ]
 
@@ -92,7 +96,7 @@ def test_drafts_under_a_schema(byte_model: LoadedModel, seed: int, options: dict
         ]
         for each in made:
             each.grammar.limit(each.sampling.max_tokens)  # type: ignore[attr-defined]
-        return [*made, request("free", random_prompts(VOCAB)[3], GREEDY)]
+        return made
 
     roomy = replace(ROOMY, max_context=120)
     with EngineDriver(lambda on_events: build_core(byte_model, roomy, on_events)) as driver:
@@ -106,6 +110,31 @@ def test_drafts_under_a_schema(byte_model: LoadedModel, seed: int, options: dict
         name: end.reason for name, end in expected.finished.items()
     }
     assert counts.accepted_tokens > 0
+
+
+def test_windows_give_blocks_back_while_drafts_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = load_model(
+        tiny_model("mistral", tmp_path, sliding_window=12), device=torch.device("cpu"), dtype=torch.float32
+    )
+    held, schedule = list[int](), Scheduler.schedule
+
+    def counted(scheduler: Scheduler, drafter: Drafter | None = None) -> ScheduledStep | None:
+        step = schedule(scheduler, drafter)
+        held.extend(sequence.num_held for sequence in scheduler._running)
+        return step
+
+    monkeypatch.setattr(Scheduler, "schedule", counted)
+    options = replace(ROOMY, max_context=220)
+    requests = [
+        request(f"{number}", random_prompts(VOCAB)[number], replace(GREEDY, max_tokens=150)) for number in range(2)
+    ]
+    expected = plain(windowed, requests, options)
+    most = max(held)
+    held.clear()
+    found, counts = drafted(windowed, requests, expected.tokens.values(), replace(options, drafts=True))
+    assert found.tokens == expected.tokens
+    assert counts.accepted_tokens > 0
+    assert max(held) <= most + 2  # a step's drafts fill a block
 
 
 def test_log_probabilities_are_those_of_a_run_without_drafts(loaded: LoadedModel) -> None:
@@ -132,6 +161,12 @@ def test_a_recurrent_model_refuses_drafts(tmp_path: Path) -> None:
     recurrent = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     with pytest.raises(InvalidRequestError, match="recurrent"):
         build_core(recurrent, WITH, lambda _: None)
+
+
+@pytest.mark.parametrize("options", [{"adapter_slots": 2}, {"tensor_parallel": 2}], ids=str)
+def test_what_was_not_tried_together_is_refused(loaded: LoadedModel, options: dict[str, int]) -> None:
+    with pytest.raises(InvalidRequestError, match="adapters or --tensor-parallel"):
+        engine_sizes(loaded.config, replace(WITH, **options), torch.device("cpu"))
 
 
 def test_the_arithmetic_sends_none_where_a_step_is_full(loaded: LoadedModel) -> None:

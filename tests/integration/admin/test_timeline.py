@@ -111,7 +111,15 @@ def test_the_device_s_seconds_are_the_report_s(busy: tuple[DrainReport, Timeline
 def test_requests_over_http_are_no_idle_time(engine: Engine) -> None:
     box = add_box(engine, at(-600), at(3000))
     used = {"requests": 1, "prompt_tokens": 40, "cached_tokens": 0, "output_tokens": 20}
-    row = {"tenant": "t", "key": "", "engine_session_id": box, "compute_seconds": 25.0, "useful_seconds": 20.0, **used}
+    row = {
+        "tenant": "t",
+        "key": "",
+        "adapter": "",
+        "engine_session_id": box,
+        "compute_seconds": 25.0,
+        "useful_seconds": 20.0,
+        **used,
+    }
     with engine.begin() as connection:
         connection.execute(
             insert(InteractiveUsageRow), [{**row, "id": uuid4(), "minute": at(m)} for m in (-60, 60, 120)]

@@ -97,7 +97,7 @@ class AdapterFiles:
 
     @property
     def parsed(self) -> AdapterConfiguration:
-        """As `read_configuration`."""
+        """The configuration among the files, or an `AdapterLoadError`."""
         return _parsed(self.folder / CONFIGURATION, self.configuration)
 
 

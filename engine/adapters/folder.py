@@ -27,7 +27,7 @@ _HOST_SHARE = 0.5  # of the memory that the machine has available, which one ada
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class AdaptedModel:
     """The model that adapters are for: its layers, and what it is called. `rename` gives a tensor's name in a model of
     text alone. `make_room(slots, rank, tokens, weights)` is called once, before the first one: for so many of at most
     this rank, in steps of at most so many tokens, which `weights` finds by their numbers.
@@ -44,14 +44,14 @@ class Base:
 
 
 @dataclass(slots=True)
-class _Pair:
+class _LowRankPair:
     """The weights of a linear layer, by "A" and "B", with their names; `module` is the layer's as PEFT saw it."""
 
     module: str
     sides: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
 
 
-def read_adapter(name: str, folder: Path, base: Base) -> tuple[AdapterInfo, HostWeights]:
+def read_adapter(name: str, folder: Path, base: AdaptedModel) -> tuple[AdapterInfo, HostWeights]:
     """The adapter in a folder; AdapterLoadError, or UnsupportedAdapterError by name, if the base cannot use it."""
     path = inside(folder, WEIGHTS)
     _require_host_memory(path, base)
@@ -67,7 +67,7 @@ def read_adapter(name: str, folder: Path, base: Base) -> tuple[AdapterInfo, Host
     return info, weights
 
 
-def _require_host_memory(path: Path, base: Base) -> None:
+def _require_host_memory(path: Path, base: AdaptedModel) -> None:
     """AdapterLoadError if the file, twice while it is read, and its place in host memory are too much."""
     needed = 2 * path.stat().st_size + base.bank.numbers_per_slot(base.max_rank) * base.dtype.itemsize
     available = host_memory().available
@@ -88,7 +88,7 @@ def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
         raise UnsupportedAdapterError(f"{path}: tensors of type {error.args[0]} are not implemented") from error
 
 
-def _check_base(folder: Path, configuration: AdapterConfiguration, base: Base) -> None:
+def _check_base(folder: Path, configuration: AdapterConfiguration, base: AdaptedModel) -> None:
     if not base.bank.modules:
         raise UnsupportedAdapterError(f"{folder}: adapters of models that run through transformers are not implemented")
     if configuration.max_rank > base.max_rank:
@@ -109,9 +109,9 @@ def _check_base(folder: Path, configuration: AdapterConfiguration, base: Base) -
         )
 
 
-def _pairs(path: Path, tensors: Mapping[str, Tensor], base: Base) -> dict[str, _Pair]:
+def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dict[str, _LowRankPair]:
     """A and B, by the layer's name in the base."""
-    found: dict[str, _Pair] = {}
+    found: dict[str, _LowRankPair] = {}
     for name, tensor in tensors.items():
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
@@ -121,7 +121,7 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], base: Base) -> dict[str, _
         module = (base.rename(match["module"] + ".") or "").removesuffix(".")
         if module not in base.bank.modules:
             raise _unknown_module(path, match["module"])
-        sides = found.setdefault(module, _Pair(match["module"])).sides
+        sides = found.setdefault(module, _LowRankPair(match["module"])).sides
         if match["side"] in sides:
             raise AdapterLoadError(f"{path}: {name!r} and {sides[match['side']][0]!r} are of the same layer")
         sides[match["side"]] = name, tensor
@@ -141,7 +141,9 @@ def _unknown_module(path: Path, module: str) -> AdapterLoadError:
     return AdapterLoadError(f"{path}: this model has no linear layer {module}: it is an adapter of another one")
 
 
-def _filled(path: Path, pairs: Mapping[str, _Pair], configuration: AdapterConfiguration, base: Base) -> HostWeights:
+def _filled(
+    path: Path, pairs: Mapping[str, _LowRankPair], configuration: AdapterConfiguration, base: AdaptedModel
+) -> HostWeights:
     """All pairs, scaled, in their places."""
     bank, rank = base.bank, padded(base.max_rank)
     try:

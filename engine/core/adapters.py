@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from thothy_ai.engine.adapters.folder import Base, read_adapter
+from thothy_ai.engine.adapters.folder import AdaptedModel, read_adapter
 from thothy_ai.engine.adapters.library import AdapterLibrary
 from thothy_ai.engine.api import AdapterInfo, AdapterStats
 from thothy_ai.engine.api.adapters import check_adapter_name
@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 class AdapterLoading:
     """Owns the thread that reads folders. Without a `base`, or slots, all are refused."""
 
-    def __init__(self, library: AdapterLibrary, config: EngineConfig, base: Base | None, requests: Requests) -> None:
+    def __init__(
+        self, library: AdapterLibrary, config: EngineConfig, base: AdaptedModel | None, requests: Requests
+    ) -> None:
         self._library, self._config, self._base, self._requests = library, config, base, requests
         self._reader = ThreadPoolExecutor(1, "engine-adapters")
         self._lock = threading.Lock()
@@ -86,7 +88,7 @@ class AdapterLoading:
 
     # ---- the reader's thread
 
-    def _load(self, name: str, folder: Path, base: Base, loaded: Future[AdapterInfo]) -> None:
+    def _load(self, name: str, folder: Path, base: AdaptedModel, loaded: Future[AdapterInfo]) -> None:
         try:
             check_adapter_name(name)
             info, weights = read_adapter(name, folder, base)
@@ -97,7 +99,9 @@ class AdapterLoading:
 
     # ---- the core's thread
 
-    def _install(self, base: Base, info: AdapterInfo, weights: HostWeights, loaded: Future[AdapterInfo]) -> None:
+    def _install(
+        self, base: AdaptedModel, info: AdapterInfo, weights: HostWeights, loaded: Future[AdapterInfo]
+    ) -> None:
         if self._closed:
             return
         if (failure := self._make_room(base)) is not None:
@@ -107,7 +111,7 @@ class AdapterLoading:
         self._requests.drop(self._library.put(info, weights))
         self._settle(loaded, info)
 
-    def _make_room(self, base: Base) -> AdapterLoadError | None:
+    def _make_room(self, base: AdaptedModel) -> AdapterLoadError | None:
         """Before the first adapter; returns why there is none. The engine goes on without."""
         config = self._config
         if self._started:

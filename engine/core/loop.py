@@ -27,7 +27,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from thothy_ai.engine.adapters.folder import Base
+from thothy_ai.engine.adapters.folder import AdaptedModel
 from thothy_ai.engine.adapters.library import AdapterLibrary
 from thothy_ai.engine.api import (
     AdapterInfo,
@@ -100,7 +100,7 @@ class EngineCore:
         on_events: OnEvents,
         grammars: GrammarCompiler | None = None,
         repeatable: bool = True,
-        base: Base | None = None,
+        base: AdaptedModel | None = None,
         step_seconds: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory

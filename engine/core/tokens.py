@@ -22,11 +22,11 @@ from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.grammar.batch import Filling, advance_all, extend_field, start_filling
 from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
-from thothy_ai.engine.scheduling.drafts import Draft
+from thothy_ai.engine.scheduling.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 
-NO_DRAFTS: Mapping[Sequence, Draft] = MappingProxyType({})
+NO_DRAFTS: Mapping[Sequence, DraftedTokens] = MappingProxyType({})
 
 
 class PendingMasks(NamedTuple):
@@ -36,7 +36,7 @@ class PendingMasks(NamedTuple):
     members: Seq[tuple[Sequence, int]]
     known: Seq[int]  # rows whose token is known
     filling: Filling
-    drafts: Mapping[Sequence, Draft]
+    drafts: Mapping[Sequence, DraftedTokens]
 
     def wait(self) -> StepMasks:
         """The masks, once all of them are there. Members get the tokens that are forced."""
@@ -56,7 +56,7 @@ class PendingMasks(NamedTuple):
 
 
 def start_masks(
-    members: Seq[tuple[Sequence, int]], memory: MaskMemory, drafts: Mapping[Sequence, Draft] = NO_DRAFTS
+    members: Seq[tuple[Sequence, int]], memory: MaskMemory, drafts: Mapping[Sequence, DraftedTokens] = NO_DRAFTS
 ) -> PendingMasks:
     """Begin to find the masks of sampling members, some of which have a grammar.
 
@@ -119,7 +119,7 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
 
 
 def take_drafts(
-    draws: Iterable[tuple[Sequence, int, int]], drafts: Mapping[Sequence, Draft]
+    draws: Iterable[tuple[Sequence, int, int]], drafts: Mapping[Sequence, DraftedTokens]
 ) -> Iterator[tuple[Sequence, int, int]]:
     """Have sequences gain the drafts that their draws agree with; yields the draw of each sequence that comes next.
 

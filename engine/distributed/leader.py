@@ -74,11 +74,11 @@ class Group:
         self.error: EngineError | None = None  # why a rank was lost
         self._leading: LeadingRunner | None = None
         self.ranks: ProcessGroup | None = None
-        self._others: list[_Rank] = []
+        self._others: list[_OtherRank] = []
         try:
             store = open_store(self._size)
             for number in range(1, self._size):
-                self._others.append(_Rank(number, self._ending, self._lose))
+                self._others.append(_OtherRank(number, self._ending, self._lose))
             for rank in self._others:
                 here = store.port, str(self._devices[rank.number])
                 rank.send(JoinGroup(rank.number, self._size, *here, options.threads, options.log_level))
@@ -160,7 +160,7 @@ class Group:
         if self.error is not None:
             raise self.error
 
-    def _require_alike(self, rank: _Rank, found: RankFound) -> None:
+    def _require_alike(self, rank: _OtherRank, found: RankFound) -> None:
         """ModelLoadError for a rank with different code from this one's, or with another kind of device."""
         if found.code != CODE:
             raise ModelLoadError(
@@ -169,7 +169,7 @@ class Group:
         if found.device != (own := device_kind(self._devices[0])):
             raise ModelLoadError(f"rank {rank.number} has a {found.device}, rank 0 a {own}: they must be equal")
 
-    def _wait(self, rank: _Rank, kind: type[M], seconds: float) -> M:
+    def _wait(self, rank: _OtherRank, kind: type[M], seconds: float) -> M:
         """The rank's next message. ModelLoadError if it does not come, or the error of whichever rank is lost."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -202,7 +202,7 @@ class Group:
             self._on_lost(error)
 
 
-class _Rank:
+class _OtherRank:
     """Another rank's process. `memory` and `notices` carry its steps."""
 
     def __init__(self, number: int, ending: threading.Event, lose: OnLost) -> None:

@@ -65,7 +65,7 @@ class FrameWriter:
 
 
 class FrameReader:
-    """The other end."""
+    """Reads the frames that a `FrameWriter` of another process writes, in their order."""
 
     def __init__(self, file: int, capacity: int, notices: socket.socket) -> None:
         self._ring, self._notices = _Ring(file, capacity), notices

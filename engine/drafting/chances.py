@@ -28,7 +28,7 @@ class Class(NamedTuple):
 
 
 class Chances:
-    """Owned by the drafter."""
+    """How often guesses of each class were right. Owned by the drafter."""
 
     def __init__(self) -> None:
         self._counts: dict[Class, list[float]] = defaultdict(lambda: [0.0, 0.0])  # right, tried

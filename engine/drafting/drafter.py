@@ -20,12 +20,12 @@ from thothy_ai.engine.drafting.chances import Chances, Class
 from thothy_ai.engine.drafting.matching import LONGEST, Match, Tokens
 from thothy_ai.engine.drafting.step_times import Mean, StepTimes
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
-from thothy_ai.engine.scheduling.drafts import Draft, Room, Span
+from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftRoom, DraftSpan
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_MOST = 16  # drafted tokens of a sequence in a step
+_MAX_DRAFTED = 16  # drafted tokens of a sequence in a step
 _LOOKED_AT = 4  # guesses for each place of a step, after which no further sequence is looked at
-_LEAST_CHANCE = 0.1  # beyond which no more are looked for
+_MIN_CHANCE = 0.1  # beyond which no more are looked for
 _PROFILES, _PROFILE_TOKENS = 64, 1 << 15  # texts that are kept, the last used ones, and their length
 _FRACTIONS = 8  # of the drafts found, at which what they give is remembered
 _FIRST_GAINS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # before any were looked for
@@ -34,7 +34,7 @@ _PROBE = 512  # steps after which they are looked for again, as if they never ha
 
 
 class _Guess(NamedTuple):
-    span: Span
+    span: DraftSpan
     chance: float  # that it is right, and all before it
     class_: Class
 
@@ -100,7 +100,7 @@ class AutomaticDrafter:
 
     # ---- which
 
-    def choose(self, rooms: Seq[Room], tokens: int, places: int) -> Mapping[Sequence, Draft]:
+    def choose(self, rooms: Seq[DraftRoom], tokens: int, places: int) -> Mapping[Sequence, DraftedTokens]:
         self._idle = 0
         found, looked_at = list[tuple[Sequence, list[_Guess]]](), 0
         for room in rooms:
@@ -129,7 +129,7 @@ class AutomaticDrafter:
         for sequence, guesses in found:
             text = self._texts[sequence]
             if text.sent:
-                drafts[sequence] = Draft(text.start, [guess.span for guess in guesses[: text.sent]])
+                drafts[sequence] = DraftedTokens(text.start, [guess.span for guess in guesses[: text.sent]])
             # Judging needs no grammars, which are large.
             text.guesses = [each._replace(span=each.span._replace(grammar=None)) for each in guesses[: text.sent + 1]]
         return drafts
@@ -142,7 +142,7 @@ class AutomaticDrafter:
         ]
         self._drafts += (len(chances) / rows - self._drafts) / 8
 
-    def _guess(self, room: Room) -> list[_Guess]:
+    def _guess(self, room: DraftRoom) -> list[_Guess]:
         """Spans that may follow the sequence's tokens, each with the chance that it and all before it are right."""
         sequence = room.sequence
         text = self._judged(sequence)
@@ -154,10 +154,10 @@ class AutomaticDrafter:
         matches = {"own": Match.of(own, last)}
         if (others := self._profiles.get(_profile(sequence))) is not None:
             matches["others"] = Match.of(others.tokens, last)
-        grammar, chance, left = sequence.grammar, 1.0, min(_MOST, room.tokens)
+        grammar, chance, left = sequence.grammar, 1.0, min(_MAX_DRAFTED, room.tokens)
         while left > 0:
             best = self._likeliest(sequence.request.profile, matches)
-            if best is None or chance * best[1] < _LEAST_CHANCE:
+            if best is None or chance * best[1] < _MIN_CHANCE:
                 break
             token, own_chance, class_ = best
             span = _span(grammar, token, sequence)
@@ -217,16 +217,16 @@ def _profile(sequence: Sequence) -> tuple[str, str]:
     return sequence.request.salt, sequence.request.profile
 
 
-def _span(grammar: JsonGrammar | None, token: int, sequence: Sequence) -> Span | None:
+def _span(grammar: JsonGrammar | None, token: int, sequence: Sequence) -> DraftSpan | None:
     """A token and what is forced after it; None if it is not allowed there, or nothing is drawn after it."""
     if token in sequence.end_tokens:
         return None
     if grammar is None:
-        return Span((token,), None)
+        return DraftSpan((token,), None)
     try:
         after = grammar.after(token)
     except GrammarError:
         return None
     if after is None or not sequence.end_tokens.isdisjoint(after[1]):
         return None
-    return Span((token, *after[1]), after[0])
+    return DraftSpan((token, *after[1]), after[0])

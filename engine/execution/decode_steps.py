@@ -73,7 +73,7 @@ class DecodeSteps:
         self.adapted.capture_as(self.graphs, pad, *map(adapted, passes))
 
     def drop_adapted(self) -> None:
-        """Forget what `capture_adapted` captured."""
+        """Free the graphs of steps with adapters, as before the first adapter was loaded."""
         self.adapted = DecodeGraphs(self._decided)
 
     def _passes(self) -> tuple[Callable[[int], None], Forward, Forward]:

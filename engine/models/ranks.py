@@ -26,7 +26,7 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Ranks that share the model, this one included."""
         ...
 
     def all_reduce(self, tensor: Tensor, /) -> Tensor:

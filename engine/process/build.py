@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from thothy_ai.engine.adapters.folder import Base
+from thothy_ai.engine.adapters.folder import AdaptedModel
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
@@ -128,10 +128,10 @@ def build_core(
     )
 
 
-def _base(loaded: LoadedModel, config: EngineConfig, options: EngineOptions, runner: Runner) -> Base:
+def _base(loaded: LoadedModel, config: EngineConfig, options: EngineOptions, runner: Runner) -> AdaptedModel:
     """What adapters are compared with."""
     names = (loaded.name, identity_of(options).model_name, *(() if options.model is None else (str(options.model),)))
-    return Base(
+    return AdaptedModel(
         loaded.model.adapters,
         names,
         renaming(loaded.config.container, loaded.config.family),

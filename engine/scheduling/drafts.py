@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from thothy_ai.engine.grammar.compiler import Grammar
 
 
-class Span(NamedTuple):
+class DraftSpan(NamedTuple):
     """A drafted token, and those that the grammar forces after it; and the `grammar` after all of them."""
 
     tokens: tuple[int, ...]
@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Draft:
+class DraftedTokens:
     """The spans that may follow a sequence's tokens from position `start` on.
 
     After each span, a token is drawn; where masks leave no choice (`forcing`, spans before the draw), the draw gives
@@ -33,7 +33,7 @@ class Draft:
     """
 
     start: int
-    spans: Seq[Span]
+    spans: Seq[DraftSpan]
     forcing: set[int] = field(default_factory=set)
     taken: int = 0
 
@@ -55,7 +55,7 @@ class Draft:
         return self.spans[self.draws[position] - 1].grammar
 
 
-class Room(NamedTuple):
+class DraftRoom(NamedTuple):
     """A sequence that draws a token in a step, and how many drafted tokens it has room for."""
 
     sequence: Sequence
@@ -65,6 +65,6 @@ class Room(NamedTuple):
 class Drafter(Protocol):
     """Chooses the drafts of a step."""
 
-    def choose(self, rooms: Seq[Room], tokens: int, places: int) -> Mapping[Sequence, Draft]:
+    def choose(self, rooms: Seq[DraftRoom], tokens: int, places: int) -> Mapping[Sequence, DraftedTokens]:
         """Drafts of at most `places` tokens together, for a step that computes so many `tokens` without them."""
         ...

@@ -18,7 +18,7 @@ from thothy_ai.engine.scheduling.adapter_slots import AdapterSlots
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.block_tables import BlockTables, FoundTables
 from thothy_ai.engine.scheduling.blocks import BlockPool, Chain
-from thothy_ai.engine.scheduling.drafts import Drafter, Room
+from thothy_ai.engine.scheduling.drafts import Drafter, DraftRoom
 from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
@@ -251,7 +251,7 @@ class Scheduler:
             left = min(
                 sequence.max_tokens - sequence.output_tokens - 1, self._config.max_sequence_tokens - sequence.known
             )
-            rooms.append(Room(sequence, max(0, min(held, left, places))))
+            rooms.append(DraftRoom(sequence, max(0, min(held, left, places))))
         for sequence, draft in drafter.choose(rooms, builder.num_tokens, places).items():
             missing = self.pool.blocks_for(draft.start + len(draft.tokens)) - sequence.num_blocks
             if missing > 0:

@@ -35,7 +35,7 @@ from thothy_ai.engine.api.step import (
     StateCopies,
     Step,
 )
-from thothy_ai.engine.scheduling.drafts import Draft
+from thothy_ai.engine.scheduling.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
@@ -58,7 +58,7 @@ class ScheduledStep:
     prefill: NDArray[np.bool_]
     admitted: tuple[Sequence, ...]
     planned: Seq[Sequence] = ()
-    drafts: Mapping[Sequence, Draft] = field(default_factory=dict)
+    drafts: Mapping[Sequence, DraftedTokens] = field(default_factory=dict)
 
     @property
     def order(self) -> Int32:
@@ -85,7 +85,7 @@ class StepBuilder:
         self._restored: dict[int, int] = {}  # by the slot that a state is copied to, the one that it comes from
         self._kept: dict[int, int] = {}
         self._adapted = False
-        self._drafts: dict[Sequence, Draft] = {}
+        self._drafts: dict[Sequence, DraftedTokens] = {}
 
     @property
     def num_tokens(self) -> int:
@@ -123,7 +123,7 @@ class StepBuilder:
     def has_members(self) -> bool:
         return bool(self._members)
 
-    def draft(self, sequence: Sequence, draft: Draft) -> None:
+    def draft(self, sequence: Sequence, draft: DraftedTokens) -> None:
         """Add members with a draft's tokens, behind the sequence's last one; it draws after each span."""
         self._drafts[sequence] = draft
         self._tokens.add(sequence.row, draft.start, [*sequence.tokens, *draft.tokens])

@@ -15,8 +15,8 @@ from types import FunctionType, MethodType
 import torch
 from torch import Tensor, nn
 
-from thothy_ai.kernels.flex.mods import Layer, Places, mods
-from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
+from thothy_ai.kernels.flex.mods import KeyPlaces, Layer, mods
+from thothy_ai.kernels.flex.tiles import SeenKeys, Tiles, heights
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
 
 _MAX_HEIGHT = 128
@@ -39,7 +39,7 @@ class FlexAttention:
         self._programs = programs or (_PROGRAMS if self._on_gpu else 1)
         self._planned: AttentionBatch | None = None
         self._tiles: dict[tuple[int, int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
-        self._seen: dict[tuple[Tiles, int, AttentionParams], Seen] = {}
+        self._seen: dict[tuple[Tiles, int, AttentionParams], SeenKeys] = {}
 
     def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
         """What a recurrent layer makes of `given`, in `out`."""
@@ -104,9 +104,9 @@ class FlexAttention:
         num_blocks, block_size = cache.keys.shape[:2]
         key = tiles, cache.table, params
         if key not in self._seen:
-            self._seen[key] = Seen.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
+            self._seen[key] = SeenKeys.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
         seen, size = self._seen[key], queries.shape[-1]
-        places, head_bytes = Places.of(tiles, seen, params), size * queries.element_size()
+        places, head_bytes = KeyPlaces.of(tiles, seen, params), size * queries.element_size()
         kv_heads, scale = cache.keys.shape[2], params.scale_of(size)
         layer = Layer(params, scale, kv_heads, heads, tiles.height, block_size, 1, head_bytes)
         if not self._on_gpu:
@@ -148,7 +148,9 @@ class FlexLayer(nn.Module):
         code = FlexLayer.forward.__code__.replace()
         self.forward = MethodType(FunctionType(code, globals()), self)  # type: ignore[method-assign]
 
-    def forward(self, q: Tensor, keys: Tensor, values: Tensor, seen: Seen, places: Places) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, q: Tensor, keys: Tensor, values: Tensor, seen: SeenKeys, places: KeyPlaces
+    ) -> tuple[Tensor, Tensor]:
         """q [1, kv_heads, lines, D] over a pool -> the same, and the logarithm [1, kv_heads, lines] of what scores add
         up to.
         """
@@ -201,7 +203,9 @@ def _compiled(layer: Layer) -> Callable[..., tuple[Tensor, Tensor]]:
     return torch.compile(FlexLayer(layer), fullgraph=True, dynamic=True)
 
 
-def by_tile(layer: Layer, queries: Tensor, cache: LayerCache, seen: Seen, places: Places) -> tuple[Tensor, Tensor]:
+def by_tile(
+    layer: Layer, queries: Tensor, cache: LayerCache, seen: SeenKeys, places: KeyPlaces
+) -> tuple[Tensor, Tensor]:
     """What a program of flex_attention's kernel computes for each tile: queries [kv_heads, lines, D] -> the same, and
     the logarithm [kv_heads, lines] of what scores add up to.
     """
@@ -228,7 +232,7 @@ def by_tile(layer: Layer, queries: Tensor, cache: LayerCache, seen: Seen, places
     return out, mass
 
 
-def _lists(seen: Seen) -> Iterator[tuple[Tensor, Tensor]]:
+def _lists(seen: SeenKeys) -> Iterator[tuple[Tensor, Tensor]]:
     """Each tile's blocks that it sees in part, and those that it sees as a whole."""
     counts = zip(seen.num_parts.tolist(), seen.num_wholes.tolist(), strict=True)
     for tile, (parts, wholes) in enumerate(counts):

@@ -9,17 +9,17 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.flex.tiles import Seen, Tiles
+from thothy_ai.kernels.flex.tiles import SeenKeys, Tiles
 from thothy_ai.kernels.paged import AttentionParams
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-class Places(NamedTuple):
-    """What scores depend on beside queries and keys: see `Tiles` and `Seen`. `slopes` [heads] and `cap` [] are those of
-    the parameters, on the device: with `dynamic`, torch takes a float that a function captures for a tensor on the CPU,
-    which its kernel cannot read.
+class KeyPlaces(NamedTuple):
+    """What scores depend on beside queries and keys: see `Tiles` and `SeenKeys`. `slopes` [heads] and `cap` [] are
+    those of the parameters, on the device: with `dynamic`, torch takes a float that a function captures for a tensor on
+    the CPU, which its kernel cannot read.
     """
 
     positions: Tensor
@@ -30,7 +30,7 @@ class Places(NamedTuple):
     cap: Tensor | None
 
     @classmethod
-    def of(cls, tiles: Tiles, seen: Seen, params: AttentionParams) -> Self:
+    def of(cls, tiles: Tiles, seen: SeenKeys, params: AttentionParams) -> Self:
         """Those of one kind of layer."""
         device = tiles.positions.device
         slopes = None if params.slopes is None else _constant(params.slopes, device)
@@ -51,7 +51,7 @@ class Layer(NamedTuple):
     head_bytes: int
 
 
-def mods(layer: Layer, places: Places) -> tuple[ScoreMod, MaskMod]:
+def mods(layer: Layer, places: KeyPlaces) -> tuple[ScoreMod, MaskMod]:
     """The functions of a score and of a mask that flex_attention takes, of the pool's tokens as keys."""
     params, size = layer.params, layer.block_size
     positions, members, tables, of_blocks, slopes, cap = places

@@ -82,7 +82,7 @@ class Tiles:
         return cls.of(batch.rows[members], first_tokens, firsts, counts, heads, height)
 
 
-class Seen(NamedTuple):
+class SeenKeys(NamedTuple):
     """What N tiles see of one table's blocks: ids [N, B] of which the first are valid, and how many [N].
 
     Of a block of `parts`, some queries see some tokens; of a block of `wholes`, all queries see all.

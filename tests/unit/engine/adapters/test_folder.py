@@ -14,7 +14,7 @@ from tests.support.adapter_oracle import adaptable
 from tests.support.peft_folders import PREFIX, adapter_tensors, write_adapter
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.adapters.configuration import AdapterFiles
-from thothy_ai.engine.adapters.folder import Base, read_adapter
+from thothy_ai.engine.adapters.folder import AdaptedModel, read_adapter
 from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError
 from thothy_ai.engine.execution.host_memory import HostMemory
 from thothy_ai.engine.weights.loader import load_model
@@ -25,10 +25,10 @@ Tensors = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Base, Tensors]:
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[AdaptedModel, Tensors]:
     folder = tiny_model("llama", tmp_path_factory.mktemp("model"))
     model = load_model(folder, device=CPU, dtype=torch.float32).model
-    made = Base(model.adapters, ("house-base", "/models/house-base"), lambda name: name, 131, torch.float32, 16,
+    made = AdaptedModel(model.adapters, ("house-base", "/models/house-base"), lambda name: name, 131, torch.float32, 16,
                 pinned=False, make_room=lambda *_: None)  # fmt: skip
     return made, adapter_tensors(adaptable(folder), 4)
 
@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[Callable[[Tensors], Tensors], type[AdapterLoadError], str
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_tensors(wrong: str, base: tuple[Base, Tensors], tmp_path: Path) -> None:
+def test_wrong_tensors(wrong: str, base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
     change, error, says = WRONG[wrong]
     folder = write_adapter(tmp_path, change(base[1]), 4, target_modules=[])
     with pytest.raises(error, match=says) as refused:
@@ -84,7 +84,7 @@ def test_wrong_tensors(wrong: str, base: tuple[Base, Tensors], tmp_path: Path) -
     assert type(refused.value) is error
 
 
-def test_a_file_that_was_cut_off(base: tuple[Base, Tensors], tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off(base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
     weights = write_adapter(tmp_path, base[1], 4) / "adapter_model.safetensors"
     data = weights.read_bytes()
     for end in (0, 5, 100, len(data) // 2, len(data) - 1):
@@ -95,7 +95,7 @@ def test_a_file_that_was_cut_off(base: tuple[Base, Tensors], tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("dtype", "alpha"), [(torch.float32, 1e300), (torch.float16, 1e8), (torch.bfloat16, 1e41)])
 def test_weights_that_overflow_once_they_are_scaled(
-    dtype: torch.dtype, alpha: float, base: tuple[Base, Tensors], tmp_path: Path
+    dtype: torch.dtype, alpha: float, base: tuple[AdaptedModel, Tensors], tmp_path: Path
 ) -> None:
     folder = write_adapter(tmp_path, base[1], 4, lora_alpha=alpha)
     with pytest.raises(AdapterLoadError, match=r"lora_B.* beyond the range of"):
@@ -103,7 +103,7 @@ def test_weights_that_overflow_once_they_are_scaled(
 
 
 def test_the_digest_is_of_the_weights_that_are_used(
-    base: tuple[Base, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: tuple[AdaptedModel, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever trains may save over the folder, or cut the file short, at any time."""
     weights = write_adapter(tmp_path, base[1], 4) / "adapter_model.safetensors"
@@ -123,7 +123,7 @@ def test_the_digest_is_of_the_weights_that_are_used(
     assert torch.equal(low[0, module.part * 16 : module.part * 16 + 4], base[1][f"{Q}.lora_A.weight"])
 
 
-def test_patterns_match_the_names_that_peft_saw(base: tuple[Base, Tensors], tmp_path: Path) -> None:
+def test_patterns_match_the_names_that_peft_saw(base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
     """In a multimodal model, the layers of the text part have other names than here."""
     there = {name.replace("model.layers", "model.language_model.layers"): each for name, each in base[1].items()}
     patterns = {"^model.language_model.layers.0.self_attn.q_proj": 12}
@@ -138,7 +138,7 @@ def test_patterns_match_the_names_that_peft_saw(base: tuple[Base, Tensors], tmp_
 
 
 def test_an_adapter_that_takes_much_of_the_hosts_memory_is_refused(
-    base: tuple[Base, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: tuple[AdaptedModel, Tensors], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_adapter(tmp_path, base[1], 4)
     monkeypatch.setattr("thothy_ai.engine.adapters.folder.host_memory", lambda: HostMemory(100_000, 1 << 40))
@@ -150,7 +150,7 @@ def test_an_adapter_that_takes_much_of_the_hosts_memory_is_refused(
     ("name", "fits"),
     [("", True), ("org/House_Base", True), ("/home/x/house-base/", True), ("house", True), ("org/other-7b", False)],
 )
-def test_the_base_that_it_names(name: str, fits: bool, base: tuple[Base, Tensors], tmp_path: Path) -> None:
+def test_the_base_that_it_names(name: str, fits: bool, base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
     folder = write_adapter(tmp_path, base[1], 4, base_model_name_or_path=name)
     if fits:
         info, weights = read_adapter("acme", folder, base[0])
@@ -160,7 +160,7 @@ def test_the_base_that_it_names(name: str, fits: bool, base: tuple[Base, Tensors
         read_adapter("acme", folder, base[0])
 
 
-def test_what_the_engine_has_no_room_for(base: tuple[Base, Tensors], tmp_path: Path) -> None:
+def test_what_the_engine_has_no_room_for(base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
     with pytest.raises(AdapterLoadError, match="start it with --adapter-rank 4"):
         read_adapter("acme", write_adapter(tmp_path, base[1], 4), replace(base[0], max_rank=3))
     with pytest.raises(AdapterLoadError, match="outside the vocabulary of 131"):

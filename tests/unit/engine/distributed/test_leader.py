@@ -132,8 +132,8 @@ def test_adapters_are_refused(options: dict[str, object]) -> None:
 def test_a_rank_that_dies_names_the_step_s_members(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Even if its process is there for longer than others wait for a rank that is said to be lost."""
     monkeypatch.setattr(leader, "_GRACE_SECONDS", 0.5)
-    told, end = threading.Event(), leader._Rank._end
-    monkeypatch.setattr(leader._Rank, "_end", lambda rank: (told.wait(1.0), end(rank))[1])
+    told, end = threading.Event(), leader._OtherRank._end
+    monkeypatch.setattr(leader._OtherRank, "_end", lambda rank: (told.wait(1.0), end(rank))[1])
     folder = tiny_model("llama", tmp_path)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     with two_ranks() as group, EngineDriver(lambda on_events: SharedModel(group, folder).build(

@@ -15,7 +15,7 @@ from thothy_ai.engine.drafting.chances import Chances, Class
 from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.drafting.matching import LONGEST, Match, Predicted, Tokens
 from thothy_ai.engine.drafting.step_times import StepTimes
-from thothy_ai.engine.scheduling.drafts import Room
+from thothy_ai.engine.scheduling.drafts import DraftRoom
 
 FEW = st.lists(st.integers(0, 3), max_size=60)
 
@@ -117,6 +117,12 @@ def test_one_slow_turn_does_not_switch_drafts_off_for_good(rows: int) -> None:
     assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(600))
 
 
+class Running(SimpleNamespace):
+    """What a drafter sees of a sequence."""
+
+    __hash__ = object.__hash__
+
+
 def test_the_work_of_choosing_is_bounded_by_the_places_of_a_step() -> None:
     """Texts that repeat themselves, of which each could have 16 drafts."""
     drafter = AutomaticDrafter({64: 0.004, 128: 0.0041}, 8000)
@@ -124,8 +130,8 @@ def test_the_work_of_choosing_is_bounded_by_the_places_of_a_step() -> None:
     drafter.observe_host(1e-4, 60, exposed=False)
     request = SimpleNamespace(sampling=SimpleNamespace(logprobs=None), profile="p", salt="")
     rooms = [
-        Room(
-            SimpleNamespace(
+        DraftRoom(
+            Running(
                 tokens=[*range(10, 30)] * 3, request=request, grammar=None, end_tokens=frozenset[int](), prompt_tokens=0
             ),  # type: ignore[arg-type]
             4,

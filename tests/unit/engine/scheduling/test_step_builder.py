@@ -5,7 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.step import RowUpdates
-from thothy_ai.engine.scheduling.drafts import Draft, Span
+from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftSpan
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
@@ -122,8 +122,8 @@ def test_drafted_tokens_are_members_that_read_their_row_as_a_group() -> None:
         groups.join(each)
         builder.add(each, 139, 1, samples=True)
     assert builder.drawing == [alone, one, other]
-    builder.draft(alone, Draft(140, [Span((1, 2), None), Span((3,), None)]))
-    builder.draft(one, Draft(140, [Span((4,), None), Span((6,), None)]))
+    builder.draft(alone, DraftedTokens(140, [DraftSpan((1, 2), None), DraftSpan((3,), None)]))
+    builder.draft(one, DraftedTokens(140, [DraftSpan((4,), None), DraftSpan((6,), None)]))
     scheduled = builder.build(groups)
     assert scheduled is not None
     step = scheduled.step

@@ -14,8 +14,8 @@ from torch.nn.attention import flex_attention
 from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
 from thothy_ai.kernels.flex import FlexAttention
 from thothy_ai.kernels.flex import attention as flex
-from thothy_ai.kernels.flex.mods import Layer, Places, mods
-from thothy_ai.kernels.flex.tiles import Seen, Tiles, heights
+from thothy_ai.kernels.flex.mods import KeyPlaces, Layer, mods
+from thothy_ai.kernels.flex.tiles import SeenKeys, Tiles, heights
 from thothy_ai.kernels.paged import AttentionParams, LayerCache
 
 LENGTHS = [(1, 17), (1, 1), (1, 5), (1, 33), (1, 34), (7, 7), (3, 20), (16, 31), (2, 2)]
@@ -90,8 +90,8 @@ def test_torch_computes_the_same(part: int, stride: int, monkeypatch: pytest.Mon
     clean = replace(case, cache=clean).side_by_side(part, stride, 0.7)
     params, lines = params_of("all", 6), heights(3, 1, 8)[1]
     tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
-    seen = Seen.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
-    places = Places.of(tiles, seen, params)
+    seen = SeenKeys.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
+    places = KeyPlaces.of(tiles, seen, params)
     layer = Layer(params, params.scale_of(8), 2, 3, lines, 4, stride, 32)
     queries = clean.q.unflatten(1, (2, 3))[tiles.tokens, :, tiles.members].transpose(0, 1)
     expected = flex.by_tile(layer._replace(stride=1), queries, clean.cache, seen, places)
@@ -126,8 +126,8 @@ def test_whole_blocks_are_seen_as_a_whole_and_others_not_at_all(kind: str) -> No
     case = make_case([(1, 37), (40, 61), (23, 23)], heads=4, kv_heads=2, dim=8, block_size=4, seed=8)
     params = params_of(kind, 4)
     for tiles in (Tiles.decoding(case.batch, 2, 2), Tiles.prefilling(case.batch, 2, 16)):
-        seen = Seen.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
-        places = Places.of(tiles, seen, params)
+        seen = SeenKeys.of(tiles, case.batch.block_tables[0], params, 4, len(case.cache.keys))
+        places = KeyPlaces.of(tiles, seen, params)
         _, mask = mods(Layer(params, 1.0, 2, 2, tiles.height, 4, 1, 32), places)
         head, key = torch.zeros(1, dtype=torch.int64), torch.arange(len(case.cache.keys) * 4)
         shown = mask(head, head, torch.arange(len(tiles.positions))[:, None], key)

@@ -127,7 +127,7 @@ def test_the_work_of_choosing_is_bounded_by_the_places_of_a_step() -> None:
     """Texts that repeat themselves, of which each could have 16 drafts."""
     drafter = AutomaticDrafter({64: 0.004, 128: 0.0041}, 8000)
     drafter.times.observe(60, 0.004, decodes=True)
-    drafter.observe_host(1e-4, 60, exposed=False)
+    drafter.observe_host(1e-5, 60, exposed=False)
     request = SimpleNamespace(sampling=SimpleNamespace(logprobs=None), profile="p", salt="")
     rooms = [
         DraftRoom(

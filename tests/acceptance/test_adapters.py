@@ -54,7 +54,14 @@ def test_voices_of_the_bundled_model(tmp_path: Path) -> None:
     with fresh_home() as home:
         del home.environment["THOTHY_HTTP_PORT"]
         with served(home, "--adapter", f"acme={acme}") as client:
-            base = next(model.id for model in client.models.list() if "parent" not in (model.model_extra or {}))
+            bases: list[str] = []
+
+            def listed() -> bool:  # once the engine is registered
+                bases[:] = [model.id for model in client.models.list() if "parent" not in (model.model_extra or {})]
+                return bool(bases)
+
+            eventually(listed)
+            (base,) = bases
 
             def text(model: str) -> str:
                 answer = client.completions.create(model=model, prompt=PROMPT, max_tokens=12, temperature=0)

@@ -21,6 +21,7 @@ from starlette.types import Scope
 
 from tests.support.door import served_door
 from tests.support.engine_rows import register
+from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
 from thothy_ai.batches import keeper, lines
 from thothy_ai.batches.keeper import BatchKeeper
@@ -65,7 +66,9 @@ def theirs(address: str) -> Iterator[OpenAI]:
 
 @pytest.fixture
 def bench(queue: Queue) -> Iterator[RunnerBench]:
-    with runner_bench(queue) as bench:
+    client = FakeClient()
+    client.model_name = "m"  # which the tests' engines have
+    with runner_bench(queue, client) as bench:
         yield bench
 
 

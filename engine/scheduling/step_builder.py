@@ -110,10 +110,7 @@ class StepBuilder:
         if len(sequence.tokens) > sequence.tokens_sent:
             self._tokens.add(row, sequence.tokens_sent, sequence.tokens)
             sequence.tokens_sent = len(sequence.tokens)
-        if sequence.num_blocks > sequence.blocks_sent:
-            for place, table in enumerate(sequence.tables, row * len(sequence.tables)):
-                self._blocks.add(place, sequence.blocks_sent, table)
-            sequence.blocks_sent = sequence.num_blocks
+        self._send_blocks(sequence)
         if samples:
             sequence.tokens_sent = start + count + 1
         self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
@@ -127,11 +124,14 @@ class StepBuilder:
         """Add members with a draft's tokens, behind the sequence's last one; it draws after each span."""
         self._drafts[sequence] = draft
         self._tokens.add(sequence.row, draft.start, [*sequence.tokens, *draft.tokens])
+        self._send_blocks(sequence)
+        sequence.in_flight += len(draft.tokens)
+
+    def _send_blocks(self, sequence: Sequence) -> None:
         if sequence.num_blocks > sequence.blocks_sent:
             for place, table in enumerate(sequence.tables, sequence.row * len(sequence.tables)):
                 self._blocks.add(place, sequence.blocks_sent, table)
             sequence.blocks_sent = sequence.num_blocks
-        sequence.in_flight += len(draft.tokens)
 
     def restore(self, row: int, slot: int) -> None:
         """Begin the row with the state in `slot`."""

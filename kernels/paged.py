@@ -156,3 +156,24 @@ class Attention(Protocol):
         zeros (Xiao et al., "Efficient streaming language models with attention sinks", 2023; GPT-OSS learns them).
         """
         ...
+
+
+class PlannedAttention:
+    """The part of `Attention` that does not depend on how it is computed: the batch that is planned."""
+
+    _planned: AttentionBatch | None = None
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Attend over this batch from now on."""
+        self._planned = batch
+
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        """What a recurrent layer makes of `given`, in `out`."""
+        layer(self._batch, given, out)
+        return out
+
+    @property
+    def _batch(self) -> AttentionBatch:
+        if self._planned is None:
+            raise RuntimeError("attention was not planned")
+        return self._planned

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from thothy_ai.kernels.flex.mods import KeyPlaces, Layer, mods
 from thothy_ai.kernels.flex.tiles import SeenKeys, Tiles, heights
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, PlannedAttention
 
 _MAX_HEIGHT = 128
 _MIN_HEIGHT = 16  # on a GPU: of the smallest matrix that tensor cores multiply
@@ -26,7 +26,7 @@ _QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's 
 _PROGRAMS, _MAX_SPLIT = 512, 16  # that keep a GPU busy; tiles that share what a query sees
 
 
-class FlexAttention:
+class FlexAttention(PlannedAttention):
     """Groups have one row: shared prefixes save it nothing. Its cache is of the type of queries, and a GPU's has blocks
     of 16, 32, 64 ... tokens.
     """
@@ -37,24 +37,12 @@ class FlexAttention:
         """`programs`: into how many a step that decodes few sequences is divided. Default: what keeps a GPU busy."""
         self._on_gpu = shape.device.type == "cuda"
         self._programs = programs or (_PROGRAMS if self._on_gpu else 1)
-        self._planned: AttentionBatch | None = None
         self._tiles: dict[tuple[int, int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
         self._seen: dict[tuple[Tiles, int, AttentionParams], SeenKeys] = {}
 
-    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
-        """What a recurrent layer makes of `given`, in `out`."""
-        layer(self._batch, given, out)
-        return out
-
-    @property
-    def _batch(self) -> AttentionBatch:
-        if self._planned is None:
-            raise RuntimeError("attention was not planned")
-        return self._planned
-
     def plan(self, batch: AttentionBatch) -> None:
         """Attend over this batch from now on."""
-        self._planned = batch
+        super().plan(batch)
         self._tiles.clear()
         self._seen.clear()
 

@@ -14,37 +14,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, PlannedAttention
 
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
 _GROUP_PADDING = 0.1
 
 
-class PagedAttention:
+class PagedAttention(PlannedAttention):
     """Plain torch. Shared prefixes save it nothing, so its groups have one row."""
 
     group_rows = 1
 
     def __init__(self, shape: AttentionShape) -> None:
         del shape  # the Triton class allocates scratch memory for it
-        self._planned: AttentionBatch | None = None
         self._division: dict[tuple[int, int | None], _Division] = {}  # of the planned batch, by table and window
-
-    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
-        """What a recurrent layer makes of `given`, in `out`."""
-        layer(self._batch, given, out)
-        return out
-
-    @property
-    def _batch(self) -> AttentionBatch:
-        if self._planned is None:
-            raise RuntimeError("attention was not planned")
-        return self._planned
 
     def plan(self, batch: AttentionBatch) -> None:
         """Attend over this batch from now on."""
-        self._planned = batch
+        super().plan(batch)
         self._division.clear()
 
     def __call__(

@@ -12,36 +12,24 @@ from thothy_ai.kernels.paged import (
     AttentionShape,
     KVHeads,
     LayerCache,
-    Recurrence,
+    PlannedAttention,
 )
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
 
-class PagedAttention:
+class PagedAttention(PlannedAttention):
     """The `Attention` of kernels/paged.py on a GPU. A step that only decodes can be captured in a CUDA graph."""
 
     def __init__(self, shape: AttentionShape) -> None:
         shapes = shape.by_heads()
         self._decode = {heads: DecodeAttention(each) for heads, each in shapes.items()}
         self._prefill = {heads: PrefillAttention(each) for heads, each in shapes.items()}
-        self._planned: AttentionBatch | None = None
         self.group_rows = min(decode.group_rows for decode in self._decode.values())
-
-    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
-        """What a recurrent layer makes of `given`, in `out`."""
-        layer(self._batch, given, out)
-        return out
-
-    @property
-    def _batch(self) -> AttentionBatch:
-        if self._planned is None:
-            raise RuntimeError("attention was not planned")
-        return self._planned
 
     def plan(self, batch: AttentionBatch) -> None:
         """Divide the step's work; once per step, before the first layer."""
-        self._planned = batch
+        super().plan(batch)
         for decode, prefill in zip(self._decode.values(), self._prefill.values(), strict=True):
             decode.plan(batch)
             prefill.plan(batch)

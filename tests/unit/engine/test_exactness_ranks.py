@@ -80,7 +80,7 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.core.cached_tokens > 0) == prefix_cache
 
 
-@pytest.mark.parametrize("chosen", [{"drafts": True}, {"attention": "flex"}, {"kv_dtype": "fp8"}], ids=str)
+@pytest.mark.parametrize("chosen", [{"attention": "flex"}, {"kv_dtype": "fp8"}], ids=str)
 def test_options_do_with_ranks_what_they_do_without(chosen: dict[str, Any], group: Group, tmp_path: Path) -> None:
     compare(tiny_model("llama", tmp_path), group, replace(ROOMY, **chosen))
 

@@ -43,7 +43,7 @@ OPTIONS = [{}, {"overlap": True}, {"kv_tokens": 64}, {"token_budget": 7}, {"grap
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_drafts_change_no_token(loaded: LoadedModel, options: dict[str, int]) -> None:
-    """Preempted and chunked, too."""
+    """Hold drafts in an engine with these options, which may preempt and cut prompts, to the tokens without drafts."""
     counts = check_drafts(loaded, loaded, **options)
     if "token_budget" not in options:  # few places: only texts that are looked at first have drafts, and all are right
         assert counts.accepted_tokens < counts.drafted_tokens

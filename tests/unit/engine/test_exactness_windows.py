@@ -77,10 +77,10 @@ def test_blocks_of_one_group_that_are_lost(model: str, oracle: Oracle) -> None:
         core = build_core(loaded, options, on_events)
         scheduler, plan = core._scheduler, core._scheduler.schedule
 
-        def losing():
+        def losing(drafter):
             for sequence in scheduler._running:
                 scheduler.pool.forget(sequence.tables[1][2:3])
-            return plan()
+            return plan(drafter)
 
         scheduler.schedule = losing
         return core

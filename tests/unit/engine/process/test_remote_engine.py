@@ -46,9 +46,9 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
             reported.set()
     Channel.send = recorded
     start_core = resident.start_core
-    def reporting(loaded, options, on_events, record):
+    def reporting(loaded, options, on_events, *rest):
         on_events([])
-        return start_core(loaded, options, on_events, record)
+        return start_core(loaded, options, on_events, *rest)
     resident.start_core = reporting
     thread_start = threading.Thread.start
     def started(self):

@@ -22,7 +22,8 @@ MAX_CALLS = 32  # of one answer: a small model would go on and on
 @dataclass(frozen=True, slots=True)
 class PairSegment:
     """An argument of a call that is written as a pair: what stands before and after its value, which has the schema of
-    this number. Without one (-1), it is one of `texts`, or any under `text`, a grammar in Lark.
+    this number. Without one (-1), it is one of `texts`, or any under `text`, a grammar in Lark of strings that have
+    the schema `strings` (JSON text).
     """
 
     key: str
@@ -31,6 +32,7 @@ class PairSegment:
     schema: int = -1
     texts: tuple[str, ...] = ()
     text: str = ""
+    strings: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.grammar.expressions import ANY, Repeat
+from thothy_ai.engine.grammar.expressions import ANY, Expression, Repeat
 from thothy_ai.engine.grammar.matching import Pattern, StringRule
 from thothy_ai.engine.grammar.numbers import Limits
 from thothy_ai.engine.grammar.patterns import searched
@@ -189,15 +189,19 @@ class Keywords:
 
     def string_rules(self) -> list[StringRule]:
         """The patterns, lengths and formats that strings must match."""
+        return [*map(Pattern, self.string_expressions())]
+
+    def string_expressions(self) -> list[Expression]:
+        """What strings as a whole must match, as expressions."""
         if unknown := [name for name in self.formats if name not in _FORMATS]:
             raise UnknownError(f"the format {unknown[0]}")
         patterns = [*self.patterns, *(f"^(?:{_FORMATS[name]})$" for name in self.formats)]
-        found: list[StringRule] = [Pattern(searched(pattern)) for pattern in patterns]
-        longest = max((rule.nearest(rule.start) for rule in found), default=0)
+        found = [searched(pattern) for pattern in patterns]
+        longest = max((expression.cost for expression in found), default=0)
         if max(longest, self.least_chars) > _MAX_LEAST_BYTES:
             raise GrammarError(f"a string must have {longest:,} bytes; at most {_MAX_LEAST_BYTES:,} may be demanded")
         if self.least_chars or self.most_chars is not None:
-            found.append(Pattern(Repeat(ANY, self.least_chars, self.most_chars)))
+            found.append(Repeat(ANY, self.least_chars, self.most_chars))
         return found
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api.core import MAX_CALLS, AnswerRules, PairSegment, Segments
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError
+from thothy_ai.engine.grammar.bare import BareEnds, BareText
 from thothy_ai.engine.grammar.closing import NEVER
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import Lexers
@@ -31,7 +32,6 @@ from thothy_ai.engine.grammar.tokens import allow_only
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 _GAP = 8  # tokens: more than the white space around thoughts
-_CHARACTER = 4  # bytes, and so tokens, of one character at most
 _KEPT = 4  # a part of the spare budget, one in so many, is kept for what follows thoughts
 
 
@@ -50,6 +50,7 @@ class _Stage(Enum):
 class _Pair(NamedTuple):
     """An argument: its key in the first place and behind others, and its value, of which `least` has what is after it.
     `rest`: tokens that a call has at least after it. `values`: those that are listed, with what is after them.
+    `text`: strings without quotes, and their ends.
     """
 
     keys: tuple[list[int], list[int]]
@@ -59,7 +60,7 @@ class _Pair(NamedTuple):
     rest: int
     lexers: Lexers | None = None
     values: Sequence[list[int]] = ()
-    text: CompiledRules | None = None
+    text: tuple[CompiledRules, BareEnds] | None = None
 
 
 class CompiledSegments:
@@ -116,14 +117,15 @@ class CompiledSegments:
             key, after = tokens(pair.key), tokens(pair.after)
             lexers = self.lexers[pair.schema] if pair.schema >= 0 else None
             values = [[*tokens(text), *after] for text in pair.texts]
-            text = CompiledRules(AnswerRules(pair.text, (), ()), vocabulary) if pair.text else None
-            shortest = 0 if lexers is None else shortest_of(lexers)
-            least = min(map(len, values), default=shortest + len(after))
-            found.insert(
-                0,
-                _Pair((key, tokens(f"{between} {pair.key}")), after, pair.required, least, rest, lexers, values, text),
-            )
-            rest += len(found[0].keys[1]) + least if pair.required else 0
+            text = None
+            least = [*map(len, values), *([] if lexers is None else [shortest_of(lexers) + len(after)])]
+            if pair.text:
+                ends = BareEnds(pair.strings, vocabulary.tokens)
+                text = CompiledRules(AnswerRules(pair.text, (), ()), vocabulary), ends
+                least.append(len(ends.shortest) + len(after))
+            keys = key, tokens(f"{between} {pair.key}")
+            found.insert(0, _Pair(keys, after, pair.required, min(least), rest, lexers, values, text))
+            rest += len(keys[1]) + min(least) if pair.required else 0
         return found
 
 
@@ -134,7 +136,7 @@ def shortest_of(lexers: Lexers) -> int:
 
 class _Segment:
     """A piece that goes on: a literal, of which these tokens are left, or a text of a grammar. `number`: of a head;
-    `at`: of a pair.
+    `at`: of a pair. `text`: one without quotes.
     """
 
     def __init__(
@@ -144,8 +146,9 @@ class _Segment:
         grammar: RuledGrammar | JsonGrammar | None = None,
         number: int = 0,
         at: int = 0,
+        text: BareText | None = None,
     ) -> None:
-        self.kind, self.grammar, self.number, self.at = kind, grammar, number, at
+        self.kind, self.grammar, self.number, self.at, self.text = kind, grammar, number, at, text
         self._left = deque(left)
 
     @property
@@ -168,11 +171,18 @@ class _Segment:
     def takes(self, token: int) -> bool:
         return self._left[0] == token if self.grammar is None else self.grammar.matcher.validate_tokens([token]) == 1
 
+    def may_go_on_with(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of a grammar has these next."""
+        grammar = self.grammar
+        return grammar is not None and bool(tokens) and grammar.matcher.validate_tokens([*tokens]) == len(tokens)
+
     def take(self, token: int) -> None:
         if self.grammar is None:
             self._left.popleft()
         else:
             self.grammar.advance(token)
+        if self.text is not None:
+            self.text.feed(token)
 
 
 class SegmentedGrammar:
@@ -246,8 +256,8 @@ class SegmentedGrammar:
                 self._go_on_in_arguments(piece.number)
             case _Stage.KEY if piece.ended:
                 self._go_on_in_value(piece.number, piece.at)
-            case _Stage.VALUE if piece.may_end:
-                self._after_value(piece)
+            case _Stage.VALUE:
+                self._follow_value(piece)
             case _Stage.AFTER if piece.ended:
                 self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
             case _Stage.JSON if piece.ended:
@@ -319,19 +329,31 @@ class SegmentedGrammar:
                 json.limit(max(shortest_of(pair.lexers), spare))
             self._going.append(_Segment(_Stage.VALUE, grammar=json, number=number, at=at))
         elif pair.text is not None:
-            piece = _Segment(_Stage.VALUE, grammar=RuledGrammar(pair.text, self._eos), number=number, at=at)
-            self._going.append(piece)
-            self._after_value(piece)
+            rules, ends = pair.text
+            if len(ends.shortest) + len(pair.after) + pair.rest <= self._left:
+                text = RuledGrammar(rules, self._eos)
+                piece = _Segment(_Stage.VALUE, grammar=text, number=number, at=at, text=BareText(ends))
+                self._going.append(piece)
+                self._follow_value(piece)
 
-    def _after_value(self, piece: _Segment) -> None:
-        """What comes after a value that may end here. One without quotes ends once there is no room for more of it."""
-        pair = self._compiled.pairs[piece.number][piece.at]
-        if isinstance(piece.grammar, RuledGrammar) and self._left < len(pair.after) + pair.rest + _CHARACTER:
-            self._going = [each for each in self._going if each is not piece]
-        if pair.after:
-            self._going.append(_Segment(_Stage.AFTER, pair.after, number=piece.number, at=piece.at))
-        else:
-            self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
+    def _follow_value(self, piece: _Segment) -> None:
+        """Begin what comes after a value that may end here. One without quotes ends once there is no room for more of
+        it: at once if it may, or by its shortest end.
+        """
+        pair, text = self._compiled.pairs[piece.number][piece.at], piece.text
+        room = self._left - len(pair.after) - pair.rest
+        if piece.may_end:
+            if text is not None and room < text.ends.delay:
+                self._going = [each for each in self._going if each is not piece]
+            if pair.after:
+                self._going.append(_Segment(_Stage.AFTER, pair.after, number=piece.number, at=piece.at))
+            else:
+                self._go_on_in_pairs(piece.number, piece.at + 1, first=False)
+        elif text is not None and room < text.ends.far:
+            end = text.end()
+            if end is not None and room < end.num_bytes + text.ends.delay and piece.may_go_on_with(end.tokens):
+                rest = _Segment(_Stage.VALUE, end.tokens, number=piece.number, at=piece.at)
+                self._going = [rest if each is piece else each for each in self._going]
 
     def _end_thought_in_time(self) -> None:
         """Replace a thought that has begun by its end, once no more is left than is kept, and it may end there: neither

@@ -105,36 +105,12 @@ class Text:
         elif all(rule.accepts(stand) for rule, stand in rules):
             options = [""]
         else:
-            found = self._search(state)
+            found = _search(self._rules, state.stands)
             options = [] if found is None else [words_in(found, words)]
         if self._taken is not None:
             options = [each for each in options if not self._refuses(state.read + each)]
         texts = nsmallest(_MEASURED, map(escaped, options), key=len)
         return min(texts, key=lambda text: len(self._tokens.divided(text)), default=None)
-
-    def _search(self, state: ContentState) -> list[Chars] | None:
-        """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
-        number, seen = count(), {state.stands}
-        heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, state.stands, None)]
-        while heap and len(seen) < _MAX_SEARCHED:
-            _, _, cost, stands, path = heappop(heap)
-            pairs = [*zip(self._rules, stands, strict=True)]
-            if all(rule.accepts(stand) for rule, stand in pairs):
-                found: list[Chars] = []
-                while path is not None:
-                    last, path = path
-                    found.append(last)
-                return found[::-1]
-            for classes in product(*(rule.following(stand) for rule, stand in pairs)):
-                if (common := _common(classes)) is None:
-                    continue
-                after = tuple(rule.step(stand, common.best) for rule, stand in pairs)
-                if all(after) and after not in seen:
-                    seen.add(after)
-                    far = max(rule.nearest(stand) for rule, stand in zip(self._rules, after, strict=True))
-                    total = cost + common.cost
-                    heappush(heap, (total + far, next(number), total, after, (common, path)))
-        return None
 
     def key_besides(self, used: frozenset[str]) -> bytes:
         """A key that is not among these."""
@@ -147,6 +123,41 @@ class Text:
         if self._taken is None:
             return False
         return key in self._taken or any(matches(pattern, key) for pattern in self._claimed)
+
+
+def shortest_string(rules: Sequence[StringRule]) -> str | None:
+    """One of the shortest strings that all rules allow; None if none is found."""
+    if len(rules) == 1:
+        found = rules[0].strings(rules[0].start, ())[0]
+    else:
+        path = _search(rules, tuple(rule.start for rule in rules))
+        found = "" if path is None else words_in(path, ())
+    return found if all(matches(rule, found) for rule in rules) else None
+
+
+def _search(rules: Sequence[StringRule], start: tuple[Stand, ...]) -> list[Chars] | None:
+    """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
+    number, seen = count(), {start}
+    heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, start, None)]
+    while heap and len(seen) < _MAX_SEARCHED:
+        _, _, cost, stands, path = heappop(heap)
+        pairs = [*zip(rules, stands, strict=True)]
+        if all(rule.accepts(stand) for rule, stand in pairs):
+            found: list[Chars] = []
+            while path is not None:
+                last, path = path
+                found.append(last)
+            return found[::-1]
+        for classes in product(*(rule.following(stand) for rule, stand in pairs)):
+            if (common := _common(classes)) is None:
+                continue
+            after = tuple(rule.step(stand, common.best) for rule, stand in pairs)
+            if all(after) and after not in seen:
+                seen.add(after)
+                far = max(rule.nearest(stand) for rule, stand in zip(rules, after, strict=True))
+                total = cost + common.cost
+                heappush(heap, (total + far, next(number), total, after, (common, path)))
+    return None
 
 
 def _common(classes: Sequence[Chars]) -> Chars | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
 from thothy_ai.engine.api.core import MAX_CALLS, PairSegment, Segments
+from thothy_ai.engine.grammar.bare import bare_strings
 from thothy_ai.engine.text.answer_form import AnswerForm, PairForm
 from thothy_ai.engine.text.parameters import CalledTool, Parameter
 
@@ -87,10 +88,18 @@ class RuleWriter:
         key, after = self._literal(key + form.quote), self._literal(form.after_text)
         if parameter.texts:
             return PairSegment(key, after, parameter.required, texts=tuple(map(self._literal, parameter.texts)))
-        text = f"(/{_text_of(parameter)}/)"
-        if not self._is_token(form.after_text):
-            text += f" & ~({_ANY} {_quoted(form.after_text.strip())} {_ANY})"
-        return PairSegment(key, after, parameter.required, text=f"start: TEXT\nTEXT: {text}")
+        null = (self._literal("null"),) if parameter.nullable else ()
+        text = self._text(parameter, form) + (' & ~"null"' if null else "")
+        text = f"start: TEXT\nTEXT: {text}"
+        return PairSegment(key, after, parameter.required, texts=null, text=text, strings=parameter.strings)
+
+    def _text(self, parameter: Parameter, form: PairForm) -> str:
+        """The expression of a value without quotes, in which nothing ends it."""
+        found = bare_strings(parameter.strings)
+        assert found is not None
+        if self._is_token(form.after_text):
+            return found.terminal
+        return f"{found.terminal} & ~({_ANY} {_quoted(form.after_text.strip())} {_ANY})"
 
     def _start(self, lines: list[str], *, opened: bool) -> str:
         thought = self._form.thought
@@ -137,7 +146,10 @@ class RuleWriter:
             else:
                 lazy = "" if self._is_token(form.after_text) else "[lazy]"
                 value = f"{quote} text_{tool}_{at}" + (f" {after}" if not lazy else "")
-                lines.append(f"text_{tool}_{at}{lazy}: /{_text_of(parameter)}/" + (f" {after}" if lazy else ""))
+                text = self._text(parameter, form)
+                text = f'(({text}) | "null")' if parameter.nullable else f"({text})"
+                lines.append(f"text_{tool}_{at}{lazy}: TEXT_{tool}_{at}" + (f" {after}" if lazy else ""))
+                lines.append(f"TEXT_{tool}_{at}: {text}")
             pair = f"pair_{tool}_{at}"
             lines.append(f"{pair}: {self._literal(form.key(parameter.name))} {value}")
             whole = f"({between} {pair})" + ("" if parameter.required else "?")
@@ -155,12 +167,6 @@ class RuleWriter:
         """The text with its special tokens as tokens."""
         pieces = filter(None, self._pieces.split(text))
         return " ".join(f"<[{self._added[each]}]>" if each in self._added else _quoted(each) for each in pieces)
-
-
-def _text_of(parameter: Parameter) -> str:
-    """The expression of a value without quotes."""
-    text = "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
-    return f"(null|{text})" if parameter.nullable else text
 
 
 def _schemas(tool: CalledTool) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.grammar.bare import bare_strings
 from thothy_ai.engine.text.answer_form import PairForm
 
 _DEFINED = ("$defs", "definitions")
@@ -22,26 +22,26 @@ _OF_OBJECTS = frozenset(
         "dependentRequired", "dependentSchemas", "dependencies",
     )
 )  # fmt: skip
-_OF_STRINGS = _OF_ANY | {"type", "$ref", "minLength", "maxLength", "pattern", "format"}
+_BOUNDS = frozenset(("minLength", "maxLength", "pattern", "format"))
+_OF_STRINGS = _OF_ANY | {"type", "$ref", *_BOUNDS}
 _NAMED = ("properties", "patternProperties", "dependentSchemas", *_DEFINED)  # schemas by names, which may be keywords
 _VALUES = ("enum", "const", "default", "examples")
 # A reference that leads elsewhere than to a definition.
 _TO_ROOT = re.compile(r'"\$ref": "#(?!/(?:\$defs|definitions)/)')
-_MAX_LENGTH = 2**32 - 1  # as the compiler of schemas has it
 _MAX_REFERENCES = 16  # one to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`schema` binds the value, as JSON. Without it, it is one of `texts`, which stand for JSON texts, or any text of
-    at most `most` characters, without quotes. Where it is `nullable`, the text `null` is none.
+    """`schema` binds the value, as JSON. Without it, it is one of `texts`, which stand for JSON texts, or without
+    quotes one of `strings`, a schema of these. Where it is `nullable`, the text `null` is none.
     """
 
     name: str
     required: bool
     schema: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
-    most: int | None = None
+    strings: str = "{}"
     nullable: bool = False
 
 
@@ -96,13 +96,13 @@ def _parameter(name: str, value: Any, root: Mapping[str, Any], pairs: PairForm, 
     words = {"boolean": {"True": "true", "False": "false"}, "null": {"None": "null"}}
     if not pairs.bare and not nullable and binding.keys() == {"type"} and str(binding["type"]) in words:
         return Parameter(name, required, texts=words[binding["type"]])
-    if pairs.bare and not (nullable and pairs.quote):  # what is in quotes of its own is no null
-        if (texts := _texts(binding, pairs)) and not (nullable and "null" in texts):
-            return Parameter(name, required, texts=texts | ({"null": "null"} if nullable else {}))
-        most: Any = binding.get("maxLength", math.inf)
-        counts = type(most) in (int, float) and ((0 <= most <= _MAX_LENGTH and most % 1 == 0) or most == math.inf)
-        if binding.get("type") == "string" and binding.keys() <= {"type", "maxLength"} and counts:
-            return Parameter(name, required, most=None if most == math.inf else int(most), nullable=nullable)
+    if pairs.bare and (texts := _texts(binding, nullable=nullable, pairs=pairs)):
+        return Parameter(name, required, texts=texts)
+    if pairs.bare and binding.get("type") == "string" and binding.keys() <= {"type", *_BOUNDS}:
+        strings = json.dumps(binding)
+        found = None if nullable and pairs.quote else bare_strings(strings)  # what is in quotes of its own is no null
+        if found is not None and pairs.after_text.strip() not in found.shortest:
+            return Parameter(name, required, strings=strings, nullable=nullable)
     return Parameter(name, required, _whole({} if value is True else value, root))
 
 
@@ -124,15 +124,26 @@ def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool
     return binding, False
 
 
-def _texts(binding: Mapping[str, Any], pairs: PairForm) -> dict[str, str]:
-    """The strings that alone are allowed, if they can be written without quotes."""
-    if not binding.keys() <= {"type", "enum", "const"} or binding.get("type", "string") != "string":
+def _texts(binding: Mapping[str, Any], *, nullable: bool, pairs: PairForm) -> dict[str, str]:
+    """The JSON texts of the strings that alone are allowed, and of null, by how they are written without quotes; none
+    if they cannot be, or not be told apart.
+    """
+    listed, kinds = [binding["const"]] if "const" in binding else binding.get("enum"), binding.get("type", ["string"])
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if not isinstance(listed, list) or not binding.keys() <= {"type", "enum", "const", *_BOUNDS}:
         return {}
-    listed = [binding["const"]] if "const" in binding else binding.get("enum")
-    if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
+    strings = [each for each in listed if isinstance(each, str)]
+    null = nullable or (None in listed and ("null" in kinds or "type" not in binding))
+    others = any(each is not None and not isinstance(each, str) for each in listed)
+    if others or "string" not in kinds or (null and (pairs.quote or "null" in strings)):
         return {}
-    plain = all(pairs.after_text.strip() not in each for each in listed)
-    return {each: json.dumps(each, ensure_ascii=False) for each in listed} if plain else {}
+    bounds = {key: each for key, each in binding.items() if key in _BOUNDS}
+    if bounds:
+        allowed = bare_strings(json.dumps(bounds))
+        strings = [each for each in strings if allowed is not None and allowed.allows(each)]
+    if not strings or any(pairs.after_text.strip() in each for each in strings):
+        return {}
+    return {each: json.dumps(each, ensure_ascii=False) for each in strings} | ({"null": "null"} if null else {})
 
 
 def _whole(schema: Any, root: Mapping[str, Any]) -> str:  # noqa: ANN401  a schema

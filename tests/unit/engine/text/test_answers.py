@@ -7,6 +7,7 @@ import random
 from functools import cache
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm, PairF
 from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.division import Divider, Marks
-from thothy_ai.engine.text.parameters import CalledTool, Parameter
+from thothy_ai.engine.text.parameters import CalledTool, Parameter, parameters_of
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
 
@@ -518,6 +519,110 @@ def test_what_may_be_null_and_what_refers_to_the_whole_are_taken(
     if allowed:
         whole = answer(name, asked).marks.spelled(thought(name, "") + text)
         assert divided(name, asked, list(whole))[2] == divided(name, asked, [whole])[2] == calls
+
+
+BOUNDED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-\\d+$"},
+        "any": {"type": "string", "pattern": "(?i)é|\\.$"},
+        "note": {"type": "string", "minLength": 3, "maxLength": 9},
+        "both": {"type": "string", "minLength": 6, "pattern": '^(ab|[/<>"\\\\])*$'},
+        "day": {"type": "string", "format": "date"},
+        "phone": {"type": "string", "format": "phone"},
+        "id": {"type": "string", "format": "uuid", "description": "of the order"},
+        "size": {"type": "string", "enum": ["", "s", "xxl"], "maxLength": 2},
+    },
+    "required": ["code", "both", "id"],
+}
+BOUND: dict[str, Any] = {"code": "AB-1", "any": 'say "É" \\', "note": "Zürí\n</x", "both": '"</>\\ab"',
+                         "day": "2024-02-29", "phone": "", "id": "123e4567-e89b-12d3-a456-426614174000",
+                         "size": ""}  # fmt: skip
+MAY_BE_NULL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "unit": {"type": ["string", "null"], "enum": ["c", "f", None]},
+        "same": {"enum": ["c", None]},
+        "word": {"type": ["string", "null"], "minLength": 5},
+        "digits": {"anyOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"type": "null"}]},
+    },
+}
+
+
+REFUSED = [
+    ("code", "ab-1"),
+    ("code", "AB-"),
+    ("code", "xAB-1"),
+    ("any", "so. "),
+    ("note", "ab"),
+    ("note", "Zürich ist"),
+    ("both", "abab"),
+    ("both", "abababa"),
+    ("day", "2023-02-29"),
+    ("id", "123e4567"),
+    ("size", "xxl"),
+    ("size", "m"),
+]
+OF_BOUNDED = [
+    (BOUNDED, BOUND, True),
+    (BOUNDED, BOUND | {"any": "so.", "note": "   ", "size": "s", "both": "ababab" * 20}, True),
+    *((BOUNDED, BOUND | {key: given}, False) for key, given in REFUSED),
+]
+OF_MAY_BE_NULL: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    (MAY_BE_NULL, {"unit": None, "same": None, "word": None, "digits": None}, True),
+    (MAY_BE_NULL, {"unit": "f", "same": "c", "word": "nulls", "digits": "01"}, True),
+    (MAY_BE_NULL, {"unit": "k"}, False),
+    (MAY_BE_NULL, {"word": "nul"}, False),
+    (MAY_BE_NULL, {"digits": ""}, False),
+]
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(
+    ("name", "schema", "given", "allowed"),
+    [
+        *((name, *case) for name in ("pairs", "coder", "gemma 4") for case in OF_BOUNDED),
+        *((name, *case) for name in ("pairs", "coder") for case in OF_MAY_BE_NULL),
+    ],
+)
+def test_bounded_strings_have_the_forms_own_quotes(
+    name: str, schema: dict[str, Any], given: dict[str, Any], allowed: bool, required: bool
+) -> None:
+    calls = [("f", json.dumps(given, ensure_ascii=False))]
+    asked = request(None, tool("f", schema), choice=ToolChoice.REQUIRED if required else ToolChoice.AUTO)
+    texts = pieces(name, calls) if required else [text_of(name, calls)]
+    assert takes(name, asked, thought(name, ""), *texts) is allowed
+    if allowed:
+        whole = answer(name, asked).marks.spelled(thought(name, "") + text_of(name, calls))
+        assert divided(name, asked, list(whole))[2] == divided(name, asked, [whole])[2] == calls
+
+
+@pytest.mark.parametrize("name", ["pairs", "gemma 4"])
+@pytest.mark.parametrize("seed", range(2))
+def test_bounded_strings_are_not_cut_off(name: str, seed: int) -> None:
+    schema = {**BOUNDED, "properties": BOUNDED["properties"] | MAY_BE_NULL["properties"]}
+    asked, pick = request(None, tool("f", schema), choice=ToolChoice.REQUIRED), random.Random(seed)
+    rules = jsonschema_rs.validator_for(schema, validate_formats=True)
+    for spare in (0, 1, 3, 10, 40, 200):
+        _, _, calls = divided(name, asked, [written(name, asked, spare, pick)])
+        for _, arguments in calls:
+            rules.validate(json.loads(arguments))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"pattern": "^</arg_value>$"},  # what ends a text in this form
+        {"pattern": "^a$", "minLength": 2},  # no string, as far as is known here
+        {"enum": ["a", 1]},
+        {"type": ["string", "null"], "enum": ["null", None]},
+    ],
+)
+def test_what_bare_text_cannot_express_is_json(bounds: dict[str, Any]) -> None:
+    pairs = form("pairs").pairs
+    assert pairs is not None
+    found = parameters_of({"type": "object", "properties": {"a": {"type": "string"} | bounds}}, "", pairs)
+    assert found[0].schema is not None
 
 
 def test_a_name_that_begins_as_another_does_is_told_apart() -> None:

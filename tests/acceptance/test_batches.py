@@ -17,7 +17,8 @@ import pytest
 from openai import OpenAI
 
 from tests.support.home import Home, fresh_home, processes_of
-from tests.support.queue_bench import PATIENCE, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 
 PAGE = (Path(__file__).parents[2] / "docs" / "openai.md").read_text(encoding="utf-8")
 HTTP_PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")

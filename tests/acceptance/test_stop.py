@@ -21,7 +21,8 @@ import pytest
 from tests.support import null_stack
 from tests.support.home import Home, fresh_home, processes_of
 from tests.support.null_stack import LOADING, NEVER
-from tests.support.queue_bench import PATIENCE, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 from thothy_ai.demo.plan import demo_jobs
 from thothy_ai.embedded import Postgres
 from thothy_ai.engine.serving.client import connect

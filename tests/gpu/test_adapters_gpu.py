@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
-from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import NEW_TOKENS, options
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import AdapterInfo, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.api.options import EngineOptions

@@ -18,12 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE
+
 ARGUMENTS = ("--headless", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage",
              "--accept-lang=en-US", "--no-first-run", "--disable-background-networking",
              "--remote-debugging-pipe")  # fmt: skip
 # DevTools reads from descriptor 3 and writes to 4.
 LAUNCH = "import os, sys; fd = int(sys.argv[1]); os.dup2(fd, 3); os.dup2(fd, 4); os.execv(sys.argv[2], sys.argv[2:])"
-PATIENCE = 60.0  # seconds without a message
 # Where the middle of what is to be clicked is, once it is in sight; what covers it otherwise.
 FIND = """(within, text) => {
   const parts = [...document.querySelectorAll(within)];

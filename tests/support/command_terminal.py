@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.queue_bench import PATIENCE
+from tests.support.patience import PATIENCE
 
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NOT_PASSED_ON = {"COLUMNS", "LINES", "NO_COLOR"}  # they would overrule the terminal

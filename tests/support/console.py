@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 from starlette.routing import Route
 
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue
 from thothy_ai.db.console_links import make_link
 from thothy_ai.http.console.console import Console as ConsoleApp

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from openai import OpenAI
 
+from tests.support.patience import PATIENCE
 from tests.support.served_engine import served
 from thothy_ai.engine.api.backend import Backend
 from thothy_ai.http.access import Access, Everybody
@@ -23,8 +24,6 @@ from thothy_ai.http.limits import Limiter
 from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.http.server import make_server
 from thothy_ai.settings import Settings
-
-PATIENCE = 120  # seconds, on however busy a machine
 
 
 @contextmanager

@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import TokenLogprob
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.grammar.compiler import Grammar
-
-PATIENCE = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest, SamplingParams, SchedulerStats
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.serving.client import EngineClient, Generation, connect
 
-PATIENCE = 120
 IMPORTS = (
     "import sys; from pathlib import PosixPath;"
     " from thothy_ai.engine.process.main import run_engine; from thothy_ai.engine.api.options import EngineOptions; "

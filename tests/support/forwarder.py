@@ -29,7 +29,9 @@ class Forwarder:
             self.port = listening.getsockname()[1]
             descriptor = listening.fileno()
             command = [sys.executable, __file__, str(descriptor), str(self._file)]
-            self.process = subprocess.Popen(command, pass_fds=[descriptor])
+            self.process = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE)
+        assert self.process.stdout
+        assert self.process.stdout.readline()  # it serves
 
     def point_to(self, target: int) -> None:
         self._file.write_text(str(target), encoding="ascii")
@@ -54,7 +56,7 @@ def forwarder(folder: Path, target: int) -> Iterator[Forwarder]:
         yield running
     finally:
         running.process.kill()
-        running.process.wait()
+        running.process.communicate()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,6 +80,7 @@ async def _serve(descriptor: int, file: Path) -> None:
         await asyncio.gather(_copy(reader, back), _copy(there, writer))
 
     async with await asyncio.start_server(forward, sock=socket.socket(fileno=descriptor)) as server:
+        print("serving", flush=True)  # noqa: T201 - to the process that started it
         await server.serve_forever()
 
 

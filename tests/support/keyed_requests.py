@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from sqlalchemy import Engine
 
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from thothy_ai.db.api_keys import UNLIMITED, KeyLimits, create_key
 
 HELLO = {"model": "answering", "messages": [{"role": "user", "content": "hello"}]}

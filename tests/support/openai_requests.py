@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest, TokenLogprob
 
 HELLO = [{"role": "user", "content": "hello"}]

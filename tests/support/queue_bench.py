@@ -16,6 +16,7 @@ from tests.support.echo_kind import Echo
 from tests.support.engine_rows import register_first
 from tests.support.fake_engine import FakeClient
 from tests.support.inline_judges import InlineJudges
+from tests.support.patience import PATIENCE
 from thothy_ai.db.statements import statement
 from thothy_ai.plans.judges import Judges
 from thothy_ai.producer import Producer
@@ -24,7 +25,6 @@ from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
 from thothy_ai.worker.loop import WorkerLoop
 
-PATIENCE = 60  # seconds after which something that must happen has failed to, on however busy a machine
 QUICK = {
     "kinds": ("tests.support.echo_kind",),
     "engine_url": "unix:///nowhere/engine.sock",

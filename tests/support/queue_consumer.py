@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from kombu.asynchronous import Hub
 
-from tests.support.queue_bench import PATIENCE, Queue
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue
 from thothy_ai.queue.app import QueueApp, make_app, ordinary_queue
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint, task_id

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import (
     EngineInfo,
     EngineStats,
@@ -22,7 +23,6 @@ from thothy_ai.engine.api.backend import Output, Sink
 from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.engine.wire.protocol import decode
 
-PATIENCE = 120  # seconds for a test, on however busy a machine
 TOKEN = "a shared secret"
 
 

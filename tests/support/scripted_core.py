@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import (
     CoreStats,
     Delta,
@@ -21,8 +22,6 @@ from thothy_ai.engine.api.backend import Output
 from thothy_ai.engine.api.core import CoreRequest, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.text.frontend import Frontend
-
-PATIENCE = 60
 
 
 @dataclass

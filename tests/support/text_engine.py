@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import Delta, EngineStats, GenerationRequest, GenerationResult
 from thothy_ai.engine.api.backend import Failure, Output
 from thothy_ai.engine.api.core import OnEvents
@@ -18,8 +19,6 @@ from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.loader import LoadedModel
-
-PATIENCE = 60
 
 
 class TextEngine:

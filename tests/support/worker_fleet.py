@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.support.echo_kind import Echo
 from tests.support.engine_rows import register_first
 from tests.support.home import THOTHY
-from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import QUICK, Queue, eventually
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.dispatcher import Dispatcher
@@ -84,8 +85,8 @@ class WorkerFleet:
         self._stack.callback(self._end, process)
         return process
 
-    def drained(self, seconds: float = 2 * PATIENCE) -> None:
-        eventually(lambda: not self.queue.open(), seconds)
+    def drained(self) -> None:
+        eventually(lambda: not self.queue.open())
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.admin import dead_letters
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.dead_letters import Selection

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.drain import until_idle
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import set_paused

@@ -16,7 +16,8 @@ from tests.support.answering_backend import AnsweringBackend
 from tests.support.command_terminal import on_terminal
 from tests.support.echo_kind import KIND
 from tests.support.home import THOTHY, Home, fresh_home, processes_of
-from tests.support.queue_bench import PATIENCE, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app

@@ -15,7 +15,8 @@ from redis.client import PubSub
 from sqlalchemy import Engine, insert
 
 from tests.support.command_line import Run, add_attempt, enqueue, set_job
-from tests.support.queue_bench import PATIENCE, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from thothy_ai.admin.doctor import Diagnosis, Level, examine
 from thothy_ai.db.models import EngineSessionRow

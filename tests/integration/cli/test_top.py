@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from tests.support.command_terminal import on_terminal
 from tests.support.home import THOTHY
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.top.queue import Paced, QueueSource

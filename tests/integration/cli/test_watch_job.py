@@ -15,7 +15,8 @@ from tests.support.command_terminal import on_terminal
 from tests.support.engine_rows import register
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
-from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, RunnerBench, runner_bench
 from tests.support.worker_fleet import environment
 from thothy_ai.admin.job_watch import JobWatch
 from thothy_ai.admin.model_aliases import set_alias

@@ -11,7 +11,8 @@ from alembic import command
 from sqlalchemy import Engine, create_engine, text
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import PATIENCE, QUICK
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import QUICK
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.migration import alembic_config, migrate
 from thothy_ai.db.revisions import code_revision

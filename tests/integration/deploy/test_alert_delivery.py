@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Gauge, Metric, start_http_serve
 from prometheus_client.registry import Collector
 
 from tests.support.fetched import fetched
+from tests.support.patience import PATIENCE
 from thothy_ai.admin.alert_delivery import alertmanager_config
 from thothy_ai.embedded.process import free_port
 from thothy_ai.queue.collector import QueueReading, families
@@ -28,7 +29,6 @@ from thothy_ai.queue.status import QueueStatus
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
 ANSWERS = QueueReading(QueueStatus({}, paused=False, changed_at=None, note=None))
 AWAY = QueueReading(None)
 

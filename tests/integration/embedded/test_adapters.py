@@ -18,8 +18,9 @@ from typer.testing import Result
 
 from tests.support.command_line import one_line, typed
 from tests.support.null_stack import NullStack
+from tests.support.patience import PATIENCE
 from tests.support.peft_folders import small_adapter
-from tests.support.queue_bench import PATIENCE, eventually
+from tests.support.queue_bench import eventually
 from tests.support.server_folder import server_folder
 from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db.connect import make_engine

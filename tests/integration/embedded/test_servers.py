@@ -20,7 +20,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
-from tests.support.queue_bench import PATIENCE
+from tests.support.patience import PATIENCE
 from thothy_ai.cli.shell import door_address
 from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey, cluster

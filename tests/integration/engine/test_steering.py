@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.served_engine import served
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, SamplingParams
@@ -20,7 +21,6 @@ from thothy_ai.engine.process.remote_engine import RemoteEngine, start_remote
 from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.jobs.schema import prose_pattern
 
-PATIENCE = 240
 SCHEMA = {
     "type": "object",
     "properties": {

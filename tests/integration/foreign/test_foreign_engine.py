@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE, door
+from tests.support.door import door
 from tests.support.fake_server import MODELS, FakeServer, Reply, chunk, message, refused, running, usage
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from thothy_ai.engine.api import FinishReason, GenerationRequest, Message, SamplingParams, ToolCall, ToolChoice, Tools
 from thothy_ai.engine.api.errors import (

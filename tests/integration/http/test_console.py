@@ -18,8 +18,9 @@ from tests.support.browser import Browser
 from tests.support.console import Console, csrf_of, sent
 from tests.support.console_world import DEAD, TRIED, fill
 from tests.support.decided import written
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.engine_rows import register
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key

@@ -13,7 +13,7 @@ import pytest
 from tests.support.console import Console, csrf_of, routes, sent
 from tests.support.console_world import fill
 from tests.support.decided import written
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, list_keys
 from thothy_ai.http.console.site import stamp

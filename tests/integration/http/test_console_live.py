@@ -15,7 +15,8 @@ from sqlalchemy import Engine, text
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.browser import Browser
 from tests.support.console import Console, sent
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import QUICK, Queue
 from tests.support.served_engine import served
 from tests.support.server_folder import server_folder

@@ -17,8 +17,9 @@ import jsonschema_rs
 import pytest
 
 from tests.integration.http.test_batches import NamedTenants
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.engine_rows import register
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
 from thothy_ai.admin.job_watch import JobSnapshot, JobWatch
 from thothy_ai.errors import DatabaseUnreachableError

@@ -19,8 +19,9 @@ from openai import OpenAI
 from sqlalchemy import Engine, text
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.keyed_requests import HELLO, ROUTE, ask, code, made
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from tests.support.tls import Authority

@@ -17,8 +17,9 @@ from sqlalchemy import Engine, text
 
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.book_rows import session
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.keyed_requests import HELLO, ROUTE, ask, made
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually
 from tests.support.served_engine import served
 from thothy_ai.admin.report.bill import Bill, Prices

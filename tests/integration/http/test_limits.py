@@ -21,9 +21,10 @@ from prometheus_client import REGISTRY
 from sqlalchemy import Engine
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.forwarder import forwarder
 from tests.support.keyed_requests import HELLO, ROUTE, ask, code, made
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from thothy_ai.db.api_keys import KeyLimits

@@ -15,7 +15,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from tests.support.tool_answers import CALLED, CALLS, CITY
 from thothy_ai.engine.api import FinishReason, Message, TokenLogprob, ToolCall, ToolChoice
 from thothy_ai.engine.api.errors import EngineLostError, GrammarError

@@ -12,8 +12,9 @@ import pytest
 from starlette.types import Scope
 
 from tests.support.decided import FINDING, written
-from tests.support.door import PATIENCE, served_door
+from tests.support.door import served_door
 from tests.support.engine_rows import register
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue
 from thothy_ai.db.states import ReviewState
 from thothy_ai.http.access import Caller, Everybody, header

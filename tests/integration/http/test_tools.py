@@ -14,7 +14,8 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE, door, strict_client
+from tests.support.door import door, strict_client
+from tests.support.patience import PATIENCE
 from tests.support.tool_answers import CALLED, CALLS, CITY, HELLO, TOOLS
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, Message, ToolCall, ToolChoice
 from thothy_ai.engine.api.errors import EngineError, GrammarError, InvalidRequestError

@@ -16,8 +16,9 @@ from sqlalchemy import create_engine, text
 from tests.integration.producer.test_waiting import LISTENERS, aside
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.home import THOTHY
+from tests.support.patience import PATIENCE
 from tests.support.pgbouncer import pgbouncer
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.worker_fleet import PATIENT, WorkerFleet, check_each_once
 from thothy_ai.db.connect import make_async_engine, make_engine
 from thothy_ai.db.pooler import refuse_pooler
@@ -177,7 +178,7 @@ def test_the_whole_service_works_in_session_mode(queue: Queue, tmp_path: Path) -
             fleet.null_engine(engine_url, 0.01)
             fleet.sharing_worker(engine_url)
             jobs = producer.enqueue_many([Echo(text=f"ok {turn}") for turn in range(MANY)])
-            producer.wait_all(jobs, 2 * PATIENCE)
+            producer.wait_all(jobs, PATIENCE)
         check_each_once(queue, MANY)
         [(names,)] = queue.rows("SELECT array_agg(DISTINCT application_name) FROM pg_stat_activity")
         assert {"thothy-dispatcher", "thothy-reaper", "thothy-worker", "thothy-registrar"} <= set(names)

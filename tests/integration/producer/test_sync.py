@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, event, text
 
-from tests.support.queue_bench import PATIENCE
+from tests.support.patience import PATIENCE
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import (
     ConfigError,

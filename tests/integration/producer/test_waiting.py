@@ -17,7 +17,8 @@ from sqlalchemy import make_url
 
 from benchmarks.waiting import counted
 from tests.support.echo_kind import Echo, EchoArtifact
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.db.fragments import IDS_PER_NOTIFICATION
 from thothy_ai.errors import (
     InvalidJobError,

@@ -13,7 +13,8 @@ from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
 from tests.support.engine_rows import register_first
-from tests.support.queue_bench import PATIENCE, Queue, eventually, running
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.statements import statement
 from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher

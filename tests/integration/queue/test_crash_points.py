@@ -14,7 +14,8 @@ from sqlalchemy import Engine, inspect, text
 
 from tests.support.engine_rows import register_first
 from tests.support.next_revision import next_revision
-from tests.support.queue_bench import PATIENCE, Queue, eventually, running
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, running
 from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.crash_points import EXIT_CODE
 from thothy_ai.db.connect import make_engine

@@ -16,7 +16,8 @@ from redis import Redis
 
 from tests.support.echo_kind import Echo
 from tests.support.engine_rows import register_first
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.broker import Broker

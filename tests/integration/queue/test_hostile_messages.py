@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet
 from thothy_ai.embedded.process import free_port
 from thothy_ai.queue.broker import Broker

@@ -13,7 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.support.command_line import one_line, typed
 from tests.support.engine_rows import register
-from tests.support.queue_bench import PATIENCE, Queue, eventually, running
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.admin.doctor.queue import queue as check_queue
 from thothy_ai.admin.drain import obstacles
 from thothy_ai.admin.job_watch import JobWatch

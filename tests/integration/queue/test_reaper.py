@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 from prometheus_client import REGISTRY
 
 from tests.support.hours import wait_out_the_hour
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.reaper import Reaper

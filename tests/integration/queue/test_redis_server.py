@@ -16,7 +16,8 @@ from redis import Redis
 
 from tests.support.forwarder import forwarder
 from tests.support.home import THOTHY
-from tests.support.queue_bench import PATIENCE, Queue
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.admin.doctor import Diagnosis, Level, examine
 from thothy_ai.embedded import Valkey

@@ -22,7 +22,8 @@ from sqlalchemy import Connection, create_engine, text
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.engine_rows import register_first
 from tests.support.next_revision import next_revision
-from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench, running
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY, WorkerFleet
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.report.drain_report import drain_report

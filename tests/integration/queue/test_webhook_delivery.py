@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY
-from tests.support.queue_bench import PATIENCE, Queue, eventually, running
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, running
 from tests.support.webhook_bench import SECRET, deliveries, delivering, drain
 from tests.support.webhook_receiver import Received, Receiver, receiver
 from tests.support.worker_fleet import environment

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import WorkerFleet, enqueue, environment, in_engine
 from thothy_ai.worker.record.claims import GroupSizes
 
@@ -85,8 +85,8 @@ def test_one_killer_among_a_thousand_is_found_while_the_others_run_in_groups(
     [killer] = queue.enqueue("kill it")
     enqueue(queue, HANDED_OVER - 1)
     with mortal_engine(queue, url, tmp_path / "engine.log") as deaths:
-        eventually(lambda: deaths, 3 * PATIENCE)
-        patient_fleet.drained(5 * PATIENCE)
+        eventually(lambda: deaths)
+        patient_fleet.drained()
         seconds = time.monotonic() - deaths[0]
     print(f"{seconds:.1f} s from the first death to the end")  # noqa: T201 - what it is about
     job = queue.job(killer)

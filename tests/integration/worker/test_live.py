@@ -12,7 +12,8 @@ import pytest
 from redis import Redis
 
 from tests.support.fake_engine import FakeClient
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.queue.live import Interest, TextPiece, TextWatcher, interest_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker import live as worker_live

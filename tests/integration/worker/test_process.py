@@ -14,7 +14,8 @@ from uuid import uuid4
 from redis import Redis
 
 from tests.support.engine_rows import register_first
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.hints import Hint

@@ -14,7 +14,7 @@ from tests.integration.queue.test_back_pressure import nodes
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.mortal_engine import MortalEngine
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.worker_fleet import PATIENT, WorkerFleet, in_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.api.errors import ConnectionLostError
@@ -36,7 +36,7 @@ def test_a_killer_is_found_and_others_die_with_engines_at_most_three_times(queue
         eventually(lambda: share(queue, first, second) or engine.deaths)
         assert len(engine.deaths[0]) == OTHERS + 1
         queue.producer.enqueue_many([Echo(text=f"ok fresh {n}") for n in range(FRESH)])
-        eventually(lambda: share(queue, first, second) or not queue.open(), 2 * PATIENCE)
+        eventually(lambda: share(queue, first, second) or not queue.open())
     killer = queue.job(ids[0])
     assert (killer.state, killer.reason, killer.engine_deaths, killer.failures) == ("dead", "engine_killer", 4, 0)
     assert queue.count("succeeded") == OTHERS + FRESH

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
-from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.worker_fleet import UNACKED, WorkerFleet, check_each_once, enqueue
 from thothy_ai.admin.drain import until_idle
 from thothy_ai.cli import app

@@ -13,7 +13,8 @@ from redis import Redis
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
-from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import KEY, UNACKED, URGENT_KEY, WorkerFleet, check_each_once, enqueue
 from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.app import ordinary_queue, urgent_queue

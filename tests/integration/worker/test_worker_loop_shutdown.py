@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from tests.support.fake_engine import FakeClient, FakeGeneration
-from tests.support.queue_bench import PATIENCE, Queue, RunnerBench, eventually, runner_bench
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.engine.api import GenerationRequest
 
 

@@ -15,10 +15,11 @@ from gguf import GGMLQuantizationType as Quant
 
 from benchmarks.checkpoints import SCHEMES
 from tests.support.adapter_oracle import AdapterOracle, adaptable, adapter_oracle
-from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.engine_driver import EngineDriver
 from tests.support.gguf_files import write_gguf
 from tests.support.graphs_without_gpu import rerun_captured
 from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options, random_prompts
+from tests.support.patience import PATIENCE
 from tests.support.peft_folders import adapter_tensors, write_adapter
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model

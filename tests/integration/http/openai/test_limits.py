@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE
 from tests.support.openai_requests import chat, post
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 
 

@@ -17,8 +17,9 @@ import pytest
 from openai import OpenAI
 
 from tests.support.answering_backend import AnsweringBackend
-from tests.support.door import PATIENCE, door
+from tests.support.door import door
 from tests.support.openai_requests import HELLO, LIKELY, TEXT, chat, events, post
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from thothy_ai.engine.api.errors import (
     NoFiniteScoreError,

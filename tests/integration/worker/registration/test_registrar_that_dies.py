@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PATIENCE = 60.0
+from tests.support.patience import PATIENCE
+
 SCRIPT = """
 import importlib, threading
 registered = importlib.import_module("thothy_ai.worker.registration.registered")  # the package names its function so

@@ -16,7 +16,8 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
-from tests.support.queue_bench import PATIENCE, Queue, eventually
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import Queue, eventually
 from tests.support.registered_engine import engine_process
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.support.adapter_oracle import adaptable
-from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY
+from tests.support.patience import PATIENCE
 from tests.support.peft_folders import adapter_tensors, write_adapter
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, SamplingParams

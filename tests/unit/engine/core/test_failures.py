@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.arithmetic_model import ArithmeticModel, continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
-from tests.support.engine_driver import PATIENCE
 from tests.support.forcing_grammar import Forcing
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.api.core import StepFailedError
 from thothy_ai.engine.api.errors import EngineLostError, EngineNotAcceptingError, NoFiniteScoreError

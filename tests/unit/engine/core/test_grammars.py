@@ -11,6 +11,7 @@ import pytest
 from torch import Tensor
 
 from tests.support.arithmetic_model import arithmetic_core
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import (
@@ -23,7 +24,6 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.loop import EngineCore
 
-PATIENCE = 60
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.support.arithmetic_model import ArithmeticModel, arithmetic_core, continuation
-from tests.support.engine_driver import PATIENCE, EngineDriver
+from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import Oracle, options, tiny_oracle
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineLostError

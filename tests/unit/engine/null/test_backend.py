@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import BeamSearch, Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.api.backend import Failure, Output
 from thothy_ai.engine.api.errors import EngineNotAcceptingError, EngineStoppedError, GrammarError, InvalidRequestError
@@ -20,7 +21,6 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
-PATIENCE = 60
 SCHEMAS: list[dict[str, Any]] = [
     {"type": "string"},
     {"type": "string", "minLength": 200, "maxLength": 220},

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.support.engine_process import (
     ENDLESS,
-    PATIENCE,
     SLOW_UNTIL_IT_FAILS,
     core_of,
     ended,
@@ -21,6 +20,7 @@ from tests.support.engine_process import (
     until_dead,
     with_client,
 )
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest, GenerationResult
 from thothy_ai.engine.api.errors import ConnectionLostError, EngineLostError, UninvolvedError
 from thothy_ai.engine.serving.client import EngineClient

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine_process import (
-    PATIENCE,
     SLOW_UNTIL_IT_FAILS,
     core_of,
     ended,
@@ -20,6 +19,7 @@ from tests.support.engine_process import (
     two_run_and_three_wait,
     with_client,
 )
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, UninvolvedError
 from thothy_ai.engine.api.inflight_log import GRAMMARS

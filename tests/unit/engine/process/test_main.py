@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_process import PATIENCE, ended, ready, running_code, started
+from tests.support.engine_process import ended, ready, running_code, started
+from tests.support.patience import PATIENCE
 from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.errors import EngineNotAcceptingError, EngineStoppedError

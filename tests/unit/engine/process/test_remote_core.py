@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats, FinishReason, SamplingParams, Usage
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.api.errors import EngineLostError, EngineStoppedError
@@ -25,7 +26,6 @@ from thothy_ai.engine.wire.core_messages import (
     ToCore,
 )
 
-PATIENCE = 60
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 REQUEST = CoreRequest("a", (1, 2), SamplingParams(), schema="{}")
 USAGE = Usage(2, 0, 1, 0.25)

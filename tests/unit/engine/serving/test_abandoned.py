@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.support.local_client import LocalEngineClient
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import AbandonedRequest, AbandonedStats, AbandonedUsage, GenerationRequest
 from thothy_ai.engine.api.errors import ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
@@ -16,8 +17,6 @@ from thothy_ai.engine.serving.abandoned import MAX_BATCH, AbandonedUsageStore
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.engine.wire.codec import Raw, pack, unpack
-
-PATIENCE = 120
 
 
 def test_usage_is_kept_up_to_a_number_and_reported_once() -> None:

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, result_of, run_in_loop, until
+from tests.support.patience import PATIENCE
+from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop, until
 from thothy_ai.engine.api import FinishReason, GenerationRequest
 from thothy_ai.engine.api.errors import EngineLostError, EngineStoppedError
 from thothy_ai.engine.null.backend import NullEngine

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
+from tests.support.patience import PATIENCE
+from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
 from tests.support.travelled import submit_of
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.scripted_core import PATIENCE, Harness
+from tests.support.patience import PATIENCE
+from tests.support.scripted_core import Harness
 from thothy_ai.engine.api import GenerationRequest, GenerationResult, Message
 from thothy_ai.engine.api.backend import Delta, Failure
 from thothy_ai.engine.api.inflight_log import TEXT

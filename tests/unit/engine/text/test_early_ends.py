@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted_core import PATIENCE, Harness
+from tests.support.patience import PATIENCE
+from tests.support.scripted_core import Harness
 from thothy_ai.engine.api import FinishReason, GenerationResult, SamplingParams
 
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
 from tests.support.local_client import LocalEngineClient
+from tests.support.patience import PATIENCE
 from tests.support.scripted_backend import run_in_loop
 from thothy_ai.engine.api import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.api.core import OnEvents
@@ -29,7 +30,6 @@ from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
-PATIENCE = 60
 LETTERS = TokenBytes(tuple(chr(0x41 + token).encode() for token in range(VOCAB)), drops_first_space=False)
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)
 PROMPT = (3, 1, 4, 1, 5)

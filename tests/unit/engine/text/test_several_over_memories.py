@@ -14,6 +14,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from tests.support.local_client import LocalEngineClient
 from tests.support.oracle import ROOMY
+from tests.support.patience import PATIENCE
 from tests.support.scripted_backend import run_in_loop
 from tests.support.sweep import spread
 from tests.support.tiny_models import RECURRENT, reference_model, tiny_model
@@ -29,7 +30,6 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
-PATIENCE = 60
 PROMPT = tuple(torch.randint(3, 131, (37,), generator=torch.Generator().manual_seed(5)).tolist())
 VOCABULARY = TokenBytes(tuple(chr(0x100 + token).encode() for token in range(131)), drops_first_space=False)
 NEW = 12  # tokens, over several blocks

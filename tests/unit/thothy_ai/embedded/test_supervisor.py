@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.embedded import process
 from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.supervisor import Patience, Supervisor
 from thothy_ai.errors import ServiceStartError
 
-PATIENCE = 60.0  # seconds, on however busy a machine
 QUICK = Patience(failures=3, first_delay=0.01, max_delay=0.02, check_every=0.01)
 
 

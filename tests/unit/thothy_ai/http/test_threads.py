@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.door import PATIENCE
+from tests.support.patience import PATIENCE
 from thothy_ai.http import asgi
 from thothy_ai.http.directory import Registered
 from thothy_ai.http.keys import Keys

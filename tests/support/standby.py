@@ -18,6 +18,10 @@ from thothy_ai.embedded import Postgres
 from thothy_ai.embedded.process import free_port
 
 WRITTEN = "SELECT pg_current_wal_lsn()"
+WRITERS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND xact_start < %s AND (state = 'active' OR backend_xid IS NOT NULL)
+"""
 
 
 class Standby:
@@ -43,6 +47,10 @@ class Standby:
         """Make it the primary; its former primary accepts no writes any more, and keeps its connections."""
         self._primary.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         self._primary.execute("SELECT pg_reload_conf()")
+        eventually(lambda: self._scalar("SHOW default_transaction_read_only", self._primary.port) == "on")
+        # Transactions that began before may still write, and the standby would lose what they commit after it.
+        since = self._scalar("SELECT clock_timestamp()", self._primary.port)
+        eventually(lambda: not self._scalar(WRITERS, self._primary.port, [since]))
         caught_up = "SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), %s::pg_lsn) >= 0"
         eventually(lambda: self._scalar(caught_up, parameters=[self._scalar(WRITTEN, self._primary.port)]))
         self._run("pg_ctl", "promote", "-D", self._data)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+_Place = TypeVar("_Place", int, Tensor)
 
 
 class KVHeads(NamedTuple):
@@ -58,6 +60,7 @@ class AttentionParams:
 
     `scale`: what scores are multiplied by; None: 1 / sqrt(head_dim). `window`: how many tokens a query sees, itself
     included; None: all before it. `soft_cap`: scores become cap * tanh(score / cap) after that; None: they stay.
+    `chunked`: the context is cut into chunks of `window` tokens, and a query sees its own chunk, up to itself.
 
     `slopes`: what is added to a head's score for each token that a key lies further on (ALiBi: Press et al., "Train
     short, test long", 2022); only `FlexAttention` computes them.
@@ -67,10 +70,18 @@ class AttentionParams:
     window: int | None = None
     soft_cap: float | None = None
     slopes: tuple[float, ...] | None = None
+    chunked: bool = False
 
     def within(self, context: int) -> AttentionParams:
         """The same for contexts of at most so many tokens: a window that none of them outgrows is none."""
-        return self if self.window is None or self.window < context else replace(self, window=None)
+        unlimited = self.window is not None and self.window >= context
+        return replace(self, window=None, chunked=False) if unlimited else self
+
+    def first_seen(self, position: _Place) -> _Place:
+        """The first token that a query at `position` sees; below 0 for a window that reaches beyond the beginning."""
+        if self.window is None:
+            return position * 0
+        return position // self.window * self.window if self.chunked else position + 1 - self.window
 
     def scale_of(self, head_dim: int) -> float:
         """The scale for heads of this size."""

@@ -74,7 +74,7 @@ def mods(layer: Layer, places: KeyPlaces) -> tuple[ScoreMod, MaskMod]:
         query, position = positions[line], key_position(key)
         seen = own & (position <= query)
         if params.window is not None:
-            seen = seen & (query - position < params.window)
+            seen = seen & (position >= params.first_seen(query))
         return seen
 
     return score, mask

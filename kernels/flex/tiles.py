@@ -127,7 +127,7 @@ class SeenKeys(NamedTuple):
 
 def _lowest(positions: Tensor, params: AttentionParams) -> Tensor:
     """The first position that queries at these see."""
-    return torch.zeros_like(positions) if params.window is None else (positions - params.window + 1).clamp(min=0)
+    return params.first_seen(positions).clamp(min=0)
 
 
 def _gathered(tables: Tensor, places: Tensor) -> Tensor:

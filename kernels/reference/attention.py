@@ -28,7 +28,7 @@ class PagedAttention(PlannedAttention):
 
     def __init__(self, shape: AttentionShape) -> None:
         del shape  # the Triton class allocates scratch memory for it
-        self._division: dict[tuple[int, int | None], _Division] = {}  # of the planned batch, by table and window
+        self._division: dict[tuple[int, AttentionParams], _Division] = {}  # of the planned batch, by table
 
     def plan(self, batch: AttentionBatch) -> None:
         """Attend over this batch from now on."""
@@ -44,9 +44,9 @@ class PagedAttention(PlannedAttention):
         sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
-        key = cache.table, params.window
+        key = cache.table, params
         if key not in self._division:
-            self._division[key] = _divide(self._batch, cache, params.window)
+            self._division[key] = _divide(self._batch, cache, params)
         attended = _attend(q, cache, self._division[key], params, sinks)
         return attended if out is None else out.copy_(attended)
 
@@ -60,7 +60,7 @@ def paged_attention(
     last ones of these. This step's keys and values are in the cache already. T may exceed the batch's tokens: padded
     rows come back as zeros. `sinks` [H] are those of `Attention`.
     """
-    return _attend(q, cache, _divide(batch, cache, params.window), params, sinks)
+    return _attend(q, cache, _divide(batch, cache, params), params, sinks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +92,22 @@ class _Division:
     prefills: tuple[_PrefillSpan, ...]
 
 
-def _divide(batch: AttentionBatch, cache: LayerCache, window: int | None) -> _Division:
+def _divide(batch: AttentionBatch, cache: LayerCache, params: AttentionParams) -> _Division:
     tables, block_size = batch.block_tables[cache.table], cache.keys.shape[1]
     lengths, starts = batch.kv_lens[: batch.num_decode], tuple(accumulate(batch.query_lens, initial=0))
-    groups = tuple(_decode_group(batch, tables, rows, block_size, window) for rows in _similar(lengths))
+    groups = tuple(_decode_group(batch, tables, rows, block_size, params) for rows in _similar(lengths))
     spans = list[_PrefillSpan]()
     for index in range(batch.num_decode, len(batch.query_lens)):
         count, length = batch.query_lens[index], batch.kv_lens[index]
         # Blocks that lie before the first query's window are left out.
-        skipped = max(0, length - count + 1 - (window or length)) // block_size
+        first = max(0, params.first_seen(length - count)) // block_size * block_size
         table = tables.index_select(0, batch.rows[index : index + 1])[0]
-        blocks, length = table[skipped : -(-length // block_size)], length - skipped * block_size
-        mask = None
-        if count < length or (window is not None and window < length):
-            mask = torch.ones(count, length, dtype=torch.bool, device=blocks.device).tril(length - count)
-            mask = mask if window is None else mask.triu(length - count - window + 1)
-        spans.append(_PrefillSpan(starts[index], count, length, blocks, mask))
+        blocks, mask = table[first // block_size : -(-length // block_size)], None
+        if count < length - first or params.first_seen(length - 1) > first:
+            query = torch.arange(length - count, length, device=blocks.device)[:, None]
+            token = torch.arange(first, length, device=blocks.device)
+            mask = (token <= query) & (token >= params.first_seen(query))
+        spans.append(_PrefillSpan(starts[index], count, length - first, blocks, mask))
     return _Division(groups, tuple(spans))
 
 
@@ -192,16 +192,16 @@ def _similar(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _decode_group(
-    batch: AttentionBatch, tables: Tensor, rows: list[int], block_size: int, window: int | None
+    batch: AttentionBatch, tables: Tensor, rows: list[int], block_size: int, params: AttentionParams
 ) -> _DecodeGroup:
     """Blocks that lie before every row's window are left out."""
     device = tables.device
     index = torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True)
     shortest, longest = batch.kv_lens[rows[-1]], batch.kv_lens[rows[0]]
-    first, end = max(0, shortest - (window or shortest)) // block_size, -(-longest // block_size)
+    first, end = max(0, params.first_seen(shortest - 1)) // block_size, -(-longest // block_size)
     lengths = torch.tensor([batch.kv_lens[row] for row in rows])[:, None]
     token = torch.arange(first * block_size, end * block_size)
-    seen = (token < lengths) & (token >= lengths - (window or longest))
+    seen = (token < lengths) & (token >= params.first_seen(lengths - 1))
     return _DecodeGroup(
         rows=index,
         blocks=tables.index_select(0, batch.rows.index_select(0, index))[:, first:end].flatten(),

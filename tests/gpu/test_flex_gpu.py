@@ -31,6 +31,7 @@ SLOPES = tuple(2.0 ** -(1 + head) for head in range(8))
 PARAMS = {
     "plain": AttentionParams(0.21),
     "window": AttentionParams(window=41),
+    "chunk": AttentionParams(window=41, chunked=True),
     "soft cap": AttentionParams(soft_cap=0.7),
     "alibi": AttentionParams(slopes=SLOPES),
     "all": AttentionParams(0.4, 50, 0.9, SLOPES),
@@ -54,6 +55,7 @@ def written(case: Case) -> Case:
     [  # each is a kernel for decoding and one for prompts, which take some seconds to compile
         ("plain", 8, 64, 16, torch.float32),
         ("window", 2, 128, 32, torch.bfloat16),
+        ("chunk", 2, 128, 32, torch.bfloat16),
         ("soft cap", 1, 80, 64, torch.float32),
         ("alibi", 8, 64, 32, torch.bfloat16),
         ("alibi", 2, 128, 32, torch.float32),

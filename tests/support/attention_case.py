@@ -64,13 +64,15 @@ class Case:
         write_kv(broken, broken, cache, slots)
         return replace(self, cache=cache)
 
-    def with_freed_blocks(self, window: int) -> Case:
+    def with_freed_blocks(self, window: int, *, chunked: bool = False) -> Case:
         """With what another sequence may leave in the blocks that lie before the windows of all that hold them."""
         size = self.cache.keys.shape[1]
         needed = {
             block
             for row, queries, context in zip(self.batch.rows, self.batch.query_lens, self.batch.kv_lens, strict=True)
-            for block in self.batch.block_tables[0][row, max(0, context - queries + 1 - window) // size :].tolist()
+            for block in self.batch.block_tables[0][
+                row, _begin(context - queries, window, chunked=chunked) // size :
+            ].tolist()
         }
         freed = [block for block in range(len(self.cache.keys)) if block not in needed]
         cache = LayerCache(*(part if part is None else part.clone() for part in self.cache[:4]))
@@ -159,7 +161,7 @@ def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None =
         for offset in range(queries):
             seen = context - queries + offset + 1
             query = case.q[token].double().view(kv_heads, group, -1)
-            first = 0 if params.window is None else max(0, seen - params.window)
+            first = 0 if params.window is None else _begin(seen - 1, params.window, chunked=params.chunked)
             scores = torch.einsum("kgd,lkd->kgl", query, near[first:seen]) * scale
             if params.soft_cap is not None:
                 scores = (scores / params.soft_cap).tanh() * params.soft_cap
@@ -172,6 +174,12 @@ def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None =
             out[token] = torch.einsum("kgl,lkd->kgd", shares, far[first:seen]).flatten(0, 1)
             token += 1
     return out
+
+
+def _begin(query: int, window: int, *, chunked: bool) -> int:
+    """The first token of those that a query sees."""
+    seen = (key // window == query // window if chunked else query - key < window for key in range(query + 1))
+    return next(key for key, sees in enumerate(seen) if sees)
 
 
 def _group_tensors(sequences: int, groups: Sequence[Group], block_size: int) -> tuple[Tensor, Tensor]:

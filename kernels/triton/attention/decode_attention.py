@@ -28,8 +28,8 @@ class DecodeAttention:
         self._tuning = tuning
         self._num_slots = max(1, tuning.programs // shape.num_kv_heads)
         self._partials = Partials.allocate(shape, self._num_slots, tuning.group_rows)
-        self._plans: dict[int | None, DecodePlan] = {}  # by window
-        self._filled: set[int | None] = set()  # for this step
+        self._plans: dict[tuple[int | None, bool], DecodePlan] = {}  # by window, and whether that is a chunk
+        self._filled: set[tuple[int | None, bool]] = set()  # for this step
 
     def plan(self, batch: AttentionBatch) -> None:
         """A new step: its decode sequences are divided over the grid when the first layer of each window comes."""
@@ -53,11 +53,12 @@ class DecodeAttention:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        shape, tuning, window = self._shape, self._tuning, params.window
+        shape, tuning, window = self._shape, self._tuning, (params.window, params.chunked)
         if window not in self._plans:
             self._plans[window] = DecodePlan.allocate(
-                shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
-            )
+                shape.max_rows, self._num_slots, tuning.tile, shape.device,
+                group_rows=tuning.group_rows, window=params.window, chunked=params.chunked,
+            )  # fmt: skip
         plan, tables = self._plans[window], batch.block_tables[cache.table]
         if window not in self._filled:  # one launch for the first layer that has this window
             plan.fill(batch)
@@ -73,7 +74,7 @@ class DecodeAttention:
             tables.stride(0), partials.group_base, exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
             DIM=shape.head_dim, DIM_PAD=padded_dim(shape), PAGE=shape.block_size, TILE=tuning.tile, AHEAD=tuning.ahead,
-            GROUP_ROWS=tuning.group_rows, WINDOW=params.window, SOFT_CAP=params.soft_cap, num_warps=tuning.warps,
-            maxnreg=tuning.registers,
+            GROUP_ROWS=tuning.group_rows, WINDOW=params.window, CHUNKED=params.chunked, SOFT_CAP=params.soft_cap,
+            num_warps=tuning.warps, maxnreg=tuning.registers,
         )  # fmt: skip
         merge(partials, plan, batch, out, sinks)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from thothy_ai.kernels.triton.attention.decode_plan import group_tiles, skipped_tiles
+from thothy_ai.kernels.triton.attention.first_seen import first_seen
 from thothy_ai.kernels.triton.attention.online_softmax import LOG2_E, attend, attend_fp8
 
 _MAX_INT32 = tl.constexpr(2**31 - 1)
@@ -33,6 +34,7 @@ def decode_kernel(
     HEADS_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
     AHEAD: tl.constexpr, GROUP_ROWS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
+    CHUNKED: tl.constexpr,  # at most so many: those of its chunk
     SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Program (slot, KV head), KV heads fastest: first the slot's tiles of shared prefixes, then those of sequences.
@@ -70,7 +72,7 @@ def decode_kernel(
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
             origin + (place - start) * TILE, tl.minimum(origin + until * TILE, length), context_lens + token,
             kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-            WINDOW, SOFT_CAP,
+            WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
         number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
         _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
@@ -85,14 +87,14 @@ def decode_kernel(
         start = tl.load(own_starts + unit)
         shared = tl.load(shared_lens + unit)
         context = tl.load(context_lens + unit)
-        origin, tiles, alone = _own_part(group_skipped, unit, context, shared, TILE, WINDOW)
+        origin, tiles, alone = _own_part(group_skipped, unit, context, shared, TILE, WINDOW, CHUNKED)
         until = tl.minimum(end - start, tiles)
         output, lse = _attend(
             q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
             origin + (place - start) * TILE, tl.minimum(origin + until * TILE, context), context_lens + unit + row * 0,
             kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-            WINDOW, SOFT_CAP,
+            WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
         if alone & (place == start) & (until == tiles):
             if sinks is not None:
@@ -124,13 +126,13 @@ def _group_part(group_skipped, member, shared, TILE: tl.constexpr, WINDOW: tl.co
 
 
 @triton.jit
-def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr):
     """The first token of a sequence's own tiles, how many there are, and whether it has no others."""
     origin = shared
     tiles = tl.cdiv(context - shared, TILE)
     alone = shared == 0
     if WINDOW is not None:
-        skipped = skipped_tiles(context, shared, TILE, WINDOW)
+        skipped = skipped_tiles(context, shared, TILE, WINDOW, CHUNKED)
         origin += skipped * TILE
         tiles -= skipped
         alone = group_tiles(group_skipped, member, shared, TILE, WINDOW) == 0
@@ -146,14 +148,14 @@ def _attend(
     contexts,  # [ROWS] pointers
     kv_block, kv_slot, scale_block, scale_slot, scale,
     ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
-    AHEAD: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+    AHEAD: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """`attend` or `attend_fp8`, each row from its window on."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
     oldest = begin  # without a window nothing uses it
     if WINDOW is not None:
-        oldest = tl.load(contexts, mask=used, other=_MAX_INT32) - WINDOW
+        oldest = first_seen(tl.load(contexts, mask=used, other=_MAX_INT32) - 1, WINDOW, CHUNKED)
     if key_scales is None:
         output, lse = attend(
             query, keys, values, table, begin, end, oldest,

@@ -50,7 +50,7 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
         plan.totals, plan.own_starts, plan.group_starts, plan.group_skipped,
         *out.stride()[:2], partials.group_base,
         NUM_HEADS=num_heads, DIM=head_dim, DIM_PAD=triton.next_power_of_2(head_dim), HEADS=heads, PARTS=parts,
-        TILE=plan.tile, GROUP_ROWS=partials.group_rows, WINDOW=plan.window, num_warps=warps,
+        TILE=plan.tile, GROUP_ROWS=partials.group_rows, WINDOW=plan.window, CHUNKED=plan.chunked, num_warps=warps,
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _merge_kernel(
     totals, own_starts, group_starts, group_skipped,
     out_token, out_head, group_base,
     NUM_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, HEADS: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, GROUP_ROWS: tl.constexpr, WINDOW: tl.constexpr,
+    TILE: tl.constexpr, GROUP_ROWS: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -72,7 +72,7 @@ def _merge_kernel(
     context = tl.load(context_lens + member)
     own = tl.cdiv(context - shared, TILE)
     if WINDOW is not None:
-        own -= skipped_tiles(context, shared, TILE, WINDOW)
+        own -= skipped_tiles(context, shared, TILE, WINDOW, CHUNKED)
     prefix = group_tiles(group_skipped, member, shared, TILE, WINDOW)
     own_first, own_parts = _slots(tl.load(own_starts + member), own, tl.load(totals + 2))
     group_first, group_parts = _slots(tl.load(group_starts + member), prefix, tl.load(totals))

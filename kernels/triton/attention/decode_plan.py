@@ -26,6 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.triton.attention.first_seen import first_seen
 
 _NEVER = tl.constexpr(2**31 - 1)
 _MEMBERS = 1024
@@ -46,6 +47,7 @@ class DecodePlan:
     num_slots: int
     group_rows: int
     window: int | None
+    chunked: bool
     totals: Tensor
     own_starts: Tensor
     group_starts: Tensor
@@ -64,9 +66,10 @@ class DecodePlan:
         *,
         group_rows: int = 1,
         window: int | None = None,
+        chunked: bool = False,
     ) -> DecodePlan:
         """Buffers for steps of at most `max_rows` decode sequences, in groups of at most `group_rows`, in tiles of
-        `tile` tokens, of which each sees the last `window`.
+        `tile` tokens, of which each sees the last `window`, or its chunk of so many.
         """
 
         def buffer(size: int) -> Tensor:
@@ -77,6 +80,7 @@ class DecodePlan:
             num_slots=num_slots,
             group_rows=group_rows,
             window=window,
+            chunked=chunked,
             totals=buffer(4),
             own_starts=buffer(max_rows),
             group_starts=buffer(max_rows),
@@ -92,7 +96,8 @@ class DecodePlan:
             batch.context_lens, batch.shared_lens, batch.group_sizes, self.totals, self.own_starts, self.group_starts,
             self.group_members, self.slot_groups, self.slot_members, self.group_skipped, batch.num_decode,
             self.num_slots,
-            TILE=self.tile, WINDOW=self.window, GROUP_ROWS=self.group_rows, MEMBERS=_MEMBERS, SLOTS=_SLOTS, num_warps=8,
+            TILE=self.tile, WINDOW=self.window, CHUNKED=self.chunked, GROUP_ROWS=self.group_rows, MEMBERS=_MEMBERS,
+            SLOTS=_SLOTS, num_warps=8,
         )  # fmt: skip
 
 
@@ -103,7 +108,8 @@ class DecodePlan:
 def _plan_kernel(
     context_lens, shared_lens, group_sizes, totals, own_starts, group_starts, group_members, slot_groups, slot_members,
     group_skipped, num_decode, num_slots,
-    TILE: tl.constexpr, WINDOW: tl.constexpr, GROUP_ROWS: tl.constexpr, MEMBERS: tl.constexpr, SLOTS: tl.constexpr,
+    TILE: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr, GROUP_ROWS: tl.constexpr, MEMBERS: tl.constexpr,
+    SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Each program walks all members and places SLOTS slots; the first also writes what there is once."""
     writes = tl.program_id(0) == 0
@@ -112,7 +118,7 @@ def _plan_kernel(
     for first in range(0, num_decode, MEMBERS):
         members = first + tl.arange(0, MEMBERS)
         _, leads, own, _, _ = _member_tiles(
-            context_lens, shared_lens, group_sizes, members, num_decode, TILE, WINDOW, GROUP_ROWS
+            context_lens, shared_lens, group_sizes, members, num_decode, TILE, WINDOW, CHUNKED, GROUP_ROWS
         )
         shared_total += tl.sum(leads)
         own_total += tl.sum(own)
@@ -134,7 +140,7 @@ def _plan_kernel(
         members = first + tl.arange(0, MEMBERS)
         inside = members < num_decode
         shared, leads, own, skipped, size = _member_tiles(
-            context_lens, shared_lens, group_sizes, members, num_decode, TILE, WINDOW, GROUP_ROWS
+            context_lens, shared_lens, group_sizes, members, num_decode, TILE, WINDOW, CHUNKED, GROUP_ROWS
         )
         is_lead = leads > 0
         group_start = shared_place + tl.cumsum(leads) - shared
@@ -167,6 +173,7 @@ def _member_tiles(
     num_decode,
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNKED: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
 ):
     """Tiles of each member's shared prefix; the same, at the first member of a group only; and of its own part.
@@ -182,20 +189,21 @@ def _member_tiles(
     own = tl.cdiv(context - length, TILE)
     skipped = 0
     if WINDOW is not None:
-        own -= skipped_tiles(context, length, TILE, WINDOW)
+        own -= skipped_tiles(context, length, TILE, WINDOW, CHUNKED)
         shortest = context
         for place in tl.static_range(1, GROUP_ROWS):
             other = tl.load(context_lens + members + place, mask=place < size, other=_NEVER)
             shortest = tl.minimum(shortest, other)
-        skipped = tl.where(shortest - WINDOW >= length, shared, tl.maximum(shortest - WINDOW, 0) // TILE)
+        first = first_seen(shortest - 1, WINDOW, CHUNKED)
+        skipped = tl.where(first >= length, shared, tl.maximum(first, 0) // TILE)
         shared -= skipped
     return shared, tl.where(size > 0, shared, 0), own, skipped, size
 
 
 @triton.jit
-def skipped_tiles(context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr):
+def skipped_tiles(context, shared, TILE: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr):
     """Tiles of a sequence's own part that lie wholly before its window."""
-    return tl.maximum(context - shared - WINDOW, 0) // TILE
+    return tl.maximum(first_seen(context - 1, WINDOW, CHUNKED) - shared, 0) // TILE
 
 
 @triton.jit

@@ -76,7 +76,7 @@ class PrefillAttention:
         self._tiling = replace(tiling, rows=max(tiling.rows, triton.next_power_of_2(shape.heads_per_kv)))
         self._unpacked = UnpackedKV(shape, unpacked_tokens) if shape.kv_dtype == FP8 else None
         self._spans: list[Span] = []
-        self._rounds: dict[int | None, list[_Round]] = {}  # by window, of this step
+        self._rounds: dict[AttentionParams, list[_Round]] = {}  # of this step
 
     def plan(self, batch: AttentionBatch) -> None:
         """Take the step's sequences; their tiles are sent when the first layer that needs them comes."""
@@ -101,16 +101,16 @@ class PrefillAttention:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        for each in self._rounds_within(params.window):
+        for each in self._rounds_within(params):
             if each.unpacks is None or self._unpacked is None:
                 self._attend(q, cache, self._shape.block_size, each.tiles, batch, out, params, sinks)
             else:
                 unpacked = self._unpacked.fill(cache, batch, each.unpacks)
                 self._attend(q, unpacked, None, each.tiles, batch, out, params, sinks)
 
-    def _rounds_within(self, window: int | None) -> list[_Round]:
+    def _rounds_within(self, params: AttentionParams) -> list[_Round]:
         # Without a cache to unpack, all windows have the same rounds: the kernel finds where a window begins.
-        key = None if self._unpacked is None else window
+        key = PLAIN if self._unpacked is None else params
         if key not in self._rounds:
             spans = [span.within(key, self._tiling.keys) for span in self._spans]
             capacity = 0 if self._unpacked is None else self._unpacked.capacity
@@ -147,7 +147,7 @@ class PrefillAttention:
             tables.stride(0), exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
             DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=page, ROWS=tiling.rows, KEYS=tiling.keys,
-            WINDOW=params.window, SOFT_CAP=params.soft_cap,
+            WINDOW=params.window, CHUNKED=params.chunked, SOFT_CAP=params.soft_cap,
             num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from thothy_ai.kernels.fp8 import FP8_MAX
+from thothy_ai.kernels.triton.attention.first_seen import first_seen
 from thothy_ai.kernels.triton.attention.online_softmax import LOG2_E, finite_base, nonzero, soft_capped
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
@@ -36,6 +37,7 @@ def prefill_kernel(
     PAGE: tl.constexpr,  # tokens of a block, or None: keys and values of a sequence lie side by side
     ROWS: tl.constexpr, KEYS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
+    CHUNKED: tl.constexpr,  # at most so many: those of its chunk
     SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """One of `tiles` (`QueryTile`s) of q [T, H, D] for one KV head."""
@@ -60,8 +62,8 @@ def prefill_kernel(
     begin = 0
     seen = 0
     if WINDOW is not None:  # the last row's window begins last
-        begin = tl.maximum(first_position + 1 - WINDOW, 0) // KEYS * KEYS
-        seen = tl.cdiv(tl.maximum(end - WINDOW, 0), KEYS) * KEYS
+        begin = tl.maximum(first_seen(first_position, WINDOW, CHUNKED), 0) // KEYS * KEYS
+        seen = tl.cdiv(tl.maximum(first_seen(end - 1, WINDOW, CHUNKED), 0), KEYS) * KEYS
         seen_by_all = tl.maximum(seen_by_all, seen)
     head = head.to(tl.int64)
     keys, values = keys + head * kv_head, values + head * kv_head
@@ -77,13 +79,15 @@ def prefill_kernel(
         total, m_i, l_i = _attend(
             total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
             begin, tl.minimum(seen, end), end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, True, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, True, DIM, DIM_PAD, PAGE, KEYS,
+            WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
     for masked in tl.static_range(2):
         total, m_i, l_i = _attend(
             total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
             seen_by_all if masked else seen, end if masked else seen_by_all, end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS, WINDOW, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
+            WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
     if sinks is not None:  # where one outweighs all keys by far, their share becomes 0
         l_i += tl.exp2(tl.load(sinks + query_head) * LOG2_E - m_i)
@@ -104,7 +108,7 @@ def _attend(
     last,  # key that any row sees
     kv_block, kv_slot, scale_block, scale_slot, scale,
     MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
     coming = _blocks(table, begin, last, PAGE, KEYS)
@@ -123,7 +127,7 @@ def _attend(
         if MASKED:
             visible = key[None, :] <= position[:, None]
             if WINDOW is not None:
-                visible = visible & (key[None, :] > position[:, None] - WINDOW)
+                visible = visible & (key[None, :] >= first_seen(position, WINDOW, CHUNKED)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
         if SOFT_CAP is None:
             m_new = tl.maximum(m_i, tl.max(scores, 1) * scale)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, count
 from typing import NamedTuple
 
+from thothy_ai.kernels.paged import AttentionParams
+
 UNPACKED_TOKENS = 32  # of a program that unpacks
 
 
@@ -32,9 +34,9 @@ class Span(NamedTuple):
     def read(self) -> int:
         return self.context - self.begin
 
-    def within(self, window: int | None, keys: int) -> Span:
+    def within(self, params: AttentionParams, keys: int) -> Span:
         """Under a window, reading begins at the tile of `keys` that holds the first token its first query sees."""
-        return self if window is None else self._replace(begin=max(0, self.cached + 1 - window) // keys * keys)
+        return self._replace(begin=max(0, params.first_seen(self.cached)) // keys * keys)
 
 
 class QueryTile(NamedTuple):

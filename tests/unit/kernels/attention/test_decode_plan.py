@@ -24,10 +24,10 @@ def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch
     return AttentionBatch((none,), none, index(total), none, index(shared), index(sizes), len(total), (), ())
 
 
-@pytest.mark.parametrize("window", [None, 1, 100, 300])
+@pytest.mark.parametrize(("window", "chunked"), [(None, False), (1, False), (100, False), (300, False), (100, True)])
 @pytest.mark.parametrize(("count", "slots"), [(1, 7), (5, 1), (60, 49), (1500, 33), (2500, 200)])
 def test_every_token_that_is_seen_is_in_one_slot(
-    count: int, slots: int, window: int | None, device: torch.device
+    count: int, slots: int, window: int | None, device: torch.device, *, chunked: bool
 ) -> None:
     rng = random.Random(count)
     groups: list[tuple[int, int]] = []
@@ -35,12 +35,14 @@ def test_every_token_that_is_seen_is_in_one_slot(
         room = count - sum(size for size, _ in groups)
         groups.append((min(room, rng.randint(1, 8)), rng.choice([0, 0, 16, 64, 500])))
     batch = plan_batch([rng.randint(1, 400) for _ in range(count)], groups, device)
-    plan = DecodePlan.allocate(count, slots, 64, device, group_rows=8, window=window)
+    plan = DecodePlan.allocate(count, slots, 64, device, group_rows=8, window=window, chunked=chunked)
     plan.fill(batch)
 
     def cut(begin: int, end: int, context: int) -> int:
         """Tiles of tokens [begin, end) that a sequence sees some of."""
-        oldest = 0 if window is None else context - window
+        oldest = 0
+        if window is not None:
+            oldest = (context - 1) // window * window if chunked else context - window
         return sum(min(first + 64, end) > oldest for first in range(begin, end, 64))
 
     leads = [(member, size) for member, size in enumerate(batch.group_sizes.tolist()) if size]

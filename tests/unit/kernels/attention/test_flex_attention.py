@@ -27,13 +27,15 @@ def params_of(name: str, heads: int) -> AttentionParams:
     return {
         "plain": AttentionParams(0.21),
         "window": AttentionParams(window=9),
+        "chunk": AttentionParams(window=9, chunked=True),
         "soft cap": AttentionParams(soft_cap=0.7),
         "alibi": AttentionParams(slopes=slopes),
         "all": AttentionParams(0.4, 11, 0.9, slopes=slopes),
+        "all of a chunk": AttentionParams(0.4, 6, 0.9, slopes=slopes, chunked=True),
     }[name]
 
 
-KINDS = ("plain", "window", "soft cap", "alibi", "all")
+KINDS = ("plain", "window", "chunk", "soft cap", "alibi", "all", "all of a chunk")
 
 
 def attended(case: Case, params: AttentionParams, sinks: Tensor | None = None, programs: int = 1) -> Tensor:
@@ -56,7 +58,7 @@ def test_mixed_steps(kind: str, heads: int, kv_heads: int, dim: int, block_size:
     check(case, params)
     check(case, params, torch.linspace(-3, 4, heads))
     if params.window is not None:
-        check(case.with_freed_blocks(params.window), params)
+        check(case.with_freed_blocks(params.window, chunked=params.chunked), params)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,19 +78,22 @@ def test_prompts_longer_than_a_tile_beside_groups(seed: int) -> None:
     lengths = [(1, 40), (1, 44), (90, 150), (70, 70), (rng.randint(2, 80), 200)]
     case = make_case(lengths, heads=6, kv_heads=2, dim=8, block_size=rng.choice([2, 4, 16]), seed=seed,
                      groups=[Group(first=0, size=2, blocks=2)])  # fmt: skip
-    for params in (AttentionParams(), AttentionParams(window=rng.randint(5, 60))):
+    window = rng.randint(5, 60)
+    for params in (AttentionParams(), AttentionParams(window=window), AttentionParams(window=window, chunked=True)):
         check(case, params)
 
 
-@pytest.mark.parametrize(("part", "stride"), [(0, 1), (0, 2), (1, 2)])
-def test_torch_computes_the_same(part: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "part", "stride"), [("all", 0, 1), ("all", 0, 2), ("all", 1, 2), ("all of a chunk", 1, 2)]
+)
+def test_torch_computes_the_same(kind: str, part: int, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its `flex_attention`, which a GPU runs, without a compiler: it reads all of the cache, and all by the mask. The
     lists of blocks join the mask here: what they leave out is not seen.
     """
     case = make_case(LENGTHS, heads=6, kv_heads=2, dim=8, block_size=4, seed=2, groups=[Group(2, 2, 1)])
     clean = LayerCache(*(each.nan_to_num(0.5) for each in case.cache[:2]))  # type: ignore[union-attr]
     clean = replace(case, cache=clean).side_by_side(part, stride, 0.7)
-    params, lines = params_of("all", 6), heights(3, 1, 8)[1]
+    params, lines = params_of(kind, 6), heights(3, 1, 8)[1]
     tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
     seen = SeenKeys.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
     places = KeyPlaces.of(tiles, seen, params)

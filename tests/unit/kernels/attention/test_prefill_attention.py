@@ -81,16 +81,20 @@ def test_lengths_straddle_every_tile_edge(queries: int, block_size: int, device:
 
 
 @pytest.mark.parametrize(("window", "block_size"), [(1, 16), (7, 3), (16, 32), (17, 16), (40, 3), (500, 16)])
-def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_windows_begin_anywhere(block_size: int, window: int, device: torch.device, *, chunked: bool) -> None:
     case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=block_size, seed=window)
-    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window))
+    params = AttentionParams(window=window, chunked=chunked)
+    check(case.with_freed_blocks(window, chunked=chunked), device, SMALL, params)
 
 
 @pytest.mark.parametrize("window", [60, 64, 77, 100])
-def test_tiles_that_every_row_sees_through_its_window(window: int, device: torch.device) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_tiles_that_every_row_sees_through_its_window(window: int, device: torch.device, *, chunked: bool) -> None:
     """They are not masked; those before and after them are."""
     case = make_case([(40, 200), (5, 130), (33, 33)], heads=2, kv_heads=1, dim=16, block_size=16, seed=window)
-    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window))
+    params = AttentionParams(window=window, chunked=chunked)
+    check(case.with_freed_blocks(window, chunked=chunked), device, SMALL, params)
 
 
 @pytest.mark.parametrize("window", [None, 20])
@@ -173,19 +177,23 @@ def test_fp8_cache_of_odd_heads(dim: int, device: torch.device) -> None:
     check(case, device, SMALL)
 
 
-@pytest.mark.parametrize("window", [1, 17, 40])
+@pytest.mark.parametrize(("window", "chunked"), [(1, False), (17, False), (40, False), (17, True), (40, True)])
 @pytest.mark.parametrize("unpacked_tokens", [1, 70, None], ids=["packed", "in rounds", "at once"])
-def test_windows_over_an_fp8_cache(unpacked_tokens: int | None, window: int, device: torch.device) -> None:
+def test_windows_over_an_fp8_cache(
+    unpacked_tokens: int | None, window: int, device: torch.device, *, chunked: bool
+) -> None:
     case = make_case(MIXED, heads=2, kv_heads=1, dim=16, block_size=16, seed=window).with_fp8_cache()
-    check(case.with_freed_blocks(window), device, SMALL, AttentionParams(window=window), unpacked_tokens)
+    params = AttentionParams(window=window, chunked=chunked)
+    check(case.with_freed_blocks(window, chunked=chunked), device, SMALL, params, unpacked_tokens)
 
 
 def test_only_what_a_window_leaves_is_unpacked() -> None:
     """From the tile of 16 keys on that the first query's window begins in."""
     (span,) = prefill_spans((40,), (1000,), num_decode=0)
-    within = span.within(100, keys=16)
+    within = span.within(AttentionParams(window=100), keys=16)
     assert (within.begin, within.read) == (848, 152)  # the first query, at 960, sees 861 to 960
-    assert span.within(None, keys=16) == span.within(2000, keys=16) == span
+    assert span.within(PLAIN, keys=16) == span.within(AttentionParams(window=2000), keys=16) == span
+    assert span.within(AttentionParams(window=100, chunked=True), keys=16).begin == 896  # it sees 900 to 960
     ((placed,),) = rounds([within], capacity=152)
     assert unpack_tiles([placed])[0] == (0, 848, -848)
 

@@ -56,12 +56,14 @@ def test_fp8_cache() -> None:
 @pytest.mark.parametrize("block_size", [1, 4, 16])
 @pytest.mark.parametrize("window", [1, 5, 16, 40])
 @pytest.mark.parametrize("soft_cap", [None, 0.7])
-def test_windows_and_soft_caps(soft_cap: float | None, window: int, block_size: int) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_windows_and_soft_caps(soft_cap: float | None, window: int, block_size: int, *, chunked: bool) -> None:
     lengths = [(1, 17), (1, 1), (1, 5), (1, 33), (1, 34), (7, 7), (3, 20), (16, 31), (2, 2)]
     case = make_case(lengths, heads=4, kv_heads=2, dim=8, block_size=block_size, seed=window)
-    for params in (AttentionParams(0.21, window, soft_cap), AttentionParams(soft_cap=soft_cap)):
+    windowed = AttentionParams(0.21, window, soft_cap, chunked=chunked)
+    for params in (windowed, AttentionParams(soft_cap=soft_cap)):
         check(case, params)
-    check(case.with_freed_blocks(window), AttentionParams(0.21, window, soft_cap))
+    check(case.with_freed_blocks(window, chunked=chunked), windowed)
 
 
 @pytest.mark.parametrize("params", [AttentionParams(), AttentionParams(window=9), AttentionParams(soft_cap=2.0)])

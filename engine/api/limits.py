@@ -17,7 +17,8 @@ class EngineConfig:
     one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
     replay decode steps from CUDA graphs. `drafts`: compute tokens that probably come next where that pays. `windows`:
     of each group of layers, for which a sequence has blocks of its own, how many tokens a token sees at most, itself
-    included; None: all before it. The first group sees the most. `recurrent`: some layers keep a state of each row, and
+    included; None: all before it. The first group sees the most. `chunked`: it sees its chunk of so many tokens, up to
+    itself. `recurrent`: some layers keep a state of each row, and
     of prefixes in `kept_states` further slots. `adapter_slots`: adapters on the device at once, of at most
     `adapter_rank`.
     """
@@ -33,6 +34,7 @@ class EngineConfig:
     graphs: bool = False
     drafts: bool = False
     windows: tuple[int | None, ...] = (None,)
+    chunked: bool = False
     recurrent: bool = False
     kept_states: int = 0
     adapter_slots: int = 0
@@ -78,7 +80,10 @@ class EngineConfig:
 
     def first_block(self, window: int | None, computed: int) -> int:
         """The first block that a sequence needs which has computed so many tokens: nothing reads those before it."""
-        return 0 if window is None else max(0, computed + 1 - window) // self.block_size
+        if window is None:
+            return 0
+        first = computed // window * window if self.chunked else max(0, computed + 1 - window)
+        return first // self.block_size
 
     def most_blocks(self, length: int, count: int) -> int:
         """Most blocks that a sequence of `length` tokens in all holds at once, if a step computes `count` of them.

@@ -24,7 +24,7 @@ _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Seconds by count, before measurement scales them. `windows`: of layers, each with the share of all numbers in
-    heads that is theirs.
+    heads that is theirs. `chunked`: windows are chunks.
     """
 
     token: float
@@ -33,6 +33,7 @@ class StepCost:
     read: float  # per token of KV read
     state: float = 0.0  # per member, whose recurrent layers' states are read and written
     windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)
+    chunked: bool = False
 
     @classmethod
     def of(cls, config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
@@ -49,6 +50,7 @@ class StepCost:
             read=kv_bytes / bandwidth,
             state=2 * state_bytes / bandwidth,
             windows=tuple((window, width / widths.total()) for window, width in widths.items()),
+            chunked=config.chunked,
         )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
@@ -56,10 +58,13 @@ class StepCost:
         weights: Float64 = step.counts * self.token + step.samples * self.sample + self.state
         for window, share in self.windows:
             if window is None:
-                pairs = step.counts * (step.ends - (step.counts - 1) / 2)
+                pairs, begins = step.counts * (step.ends - (step.counts - 1) / 2), 0 * step.starts
+            elif self.chunked:
+                pairs = _pairs_in_chunks(step.ends, window) - _pairs_in_chunks(step.starts, window)
+                begins = step.starts // window * window
             else:
                 pairs = _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
-            begins = 0 * step.starts if window is None else np.maximum(step.starts + 1 - window, 0)
+                begins = np.maximum(step.starts + 1 - window, 0)
             read = (step.ends - begins).astype(np.float64)
             for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
                 members = slice(first, first + size)
@@ -72,6 +77,12 @@ def _pairs_until(ends: Int32, window: int) -> Float64:
     """Pairs of sequences' first `ends` queries: as many keys for each as it is far from the start, up to the window."""
     short = np.minimum(ends, window).astype(np.float64)
     return short * (short + 1) / 2 + (ends - short) * window
+
+
+def _pairs_in_chunks(ends: Int32, chunk: int) -> Float64:
+    """The same, each as far from the start of its chunk."""
+    whole, rest = (part.astype(np.float64) for part in np.divmod(ends, chunk))
+    return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,21 @@ def test_what_a_group_reads_once_is_charged_in_equal_parts() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 4, 9, 100])
-def test_a_layer_costs_what_its_window_lets_through(window: int) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_layer_costs_what_its_window_lets_through(window: int, *, chunked: bool) -> None:
     """Of four layers three have a window; two of the members share ten tokens."""
     members = ((11, 1, True), (14, 1, True), (20, 1, False), (0, 3, False), (6, 7, False))
-    cost = StepCost(token=0.0, sample=0.0, attended=1.0, read=100.0, windows=((None, 0.25), (window, 0.75)))
+    cost = StepCost(
+        token=0.0, sample=0.0, attended=1.0, read=100.0, windows=((None, 0.25), (window, 0.75)), chunked=chunked
+    )
+
+    def sees(query: int, key: int, width: float) -> bool:
+        return key // width == query // width if chunked else key > query - width
 
     def expected(width: float, place: int) -> float:
         start, count, _ = members[place]
-        seen = [{key for key in range(query + 1) if key > query - width} for query in range(start, start + count)]
+        queries = range(start, start + count)
+        seen = [{key for key in range(query + 1) if sees(query, key, width)} for query in queries]
         shared = {key for key in set.union(*seen) if key < 10 and place < 2}
         return sum(map(len, seen)) + 100.0 * (len(set.union(*seen)) - len(shared) / 2)
 

@@ -79,9 +79,11 @@ class TablesMachine(RuleBasedStateMachine):
 
     sequences = Bundle("sequences")
 
-    @initialize(windows=st.sampled_from([(None, 5, 5, 3), (None, None, 5, 3), (5, 5, 3)]))
-    def begin(self, windows: tuple[int | None, ...]) -> None:
-        self.all = Tables(replace(CONFIG, windows=windows))
+    @initialize(
+        windows=st.sampled_from([(None, 5, 5, 3), (None, None, 5, 3), (5, 5, 3), (None, 6, 6)]), chunked=st.booleans()
+    )
+    def begin(self, windows: tuple[int | None, ...], *, chunked: bool) -> None:
+        self.all = Tables(replace(CONFIG, windows=windows, chunked=chunked))
 
     @rule(target=sequences, zeros=st.integers(0, 14), ones=st.integers(1, 3), salt=st.sampled_from("aab"))
     def arrive(self, zeros: int, ones: int, salt: str):
@@ -138,6 +140,19 @@ def test_a_prefix_needs_the_last_blocks_of_a_window_only() -> None:
     made.pool.forget([one.tables[1][4]])  # of those that are needed after six blocks, and not after eight
     assert made.tables.find(waiting([*range(12), 50]), 12).blocks == []
     assert len(made.tables.find(waiting([*range(12), *range(100, 108), 50]), 20).blocks) == 10
+
+
+def test_a_prefix_that_ends_a_chunk_needs_no_block_of_it() -> None:
+    made = Tables(replace(CONFIG, num_blocks=60, windows=(None, 6), chunked=True))
+    one = made.start([*range(13)])
+    assert one is not None
+    one.tokens += [14]
+    made.compute(one)
+    assert one.released == [0, 6]
+    made.pool.forget(one.tables[1][:6])
+    assert made.tables.find(waiting([*range(11), 50]), 11).blocks == one.tables[0][:3]  # which end the first chunk
+    found = made.tables.find(waiting([*range(12), 50]), 12)
+    assert found.tables == [one.tables[0][:6], [0] * 6]
 
 
 def test_a_prefix_needs_all_blocks_of_each_group_that_sees_everything() -> None:

@@ -94,12 +94,14 @@ def test_a_sequence_may_be_longer_than_the_pool_if_its_window_is_not() -> None:
 
 
 @pytest.mark.parametrize(("window", "block_size"), [(1, 1), (1, 4), (5, 1), (5, 4), (7, 2), (8, 4)])
-def test_no_more_blocks_are_held_than_are_counted_on(window: int, block_size: int) -> None:
-    config = replace(WINDOWED, windows=(window,), block_size=block_size)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_no_more_blocks_are_held_than_are_counted_on(window: int, block_size: int, *, chunked: bool) -> None:
+    config = replace(WINDOWED, windows=(window,), block_size=block_size, chunked=chunked)
     for computed in range(40):
         for count in range(1, 6):
             first, end = config.first_block(window, computed), -(-(computed + count) // block_size)
-            assert first * block_size <= max(0, computed - window + 1) < (first + 1) * block_size
+            seen = computed - computed % window if chunked else max(0, computed - window + 1)
+            assert first * block_size <= seen < (first + 1) * block_size
             assert end - first <= config.most_blocks(60, count)
             assert config.most_blocks(computed + count, count) <= end
 

@@ -73,6 +73,7 @@ CONTAINERS: Mapping[str, Container] = {
     "gemma4_unified": Container(
         "Gemma 4 12B", others=_GEMMA4_OTHERS, family="gemma4_text", fixed={"hidden_size_per_layer_input": 0}
     ),
+    "llama4": Container("Llama 4 Scout and Maverick", others=("vision_model.", "multi_modal_projector.")),
     "llava": Container("Llava 1.5, Pixtral"),
     "llava_next": Container("Llava 1.6"),
     "llava_next_video": Container("Llava-NeXT-Video"),

@@ -18,6 +18,7 @@ from thothy_ai.engine.models.granite import Granite
 from thothy_ai.engine.models.granite_hybrid import GraniteHybrid
 from thothy_ai.engine.models.lfm2 import Lfm2
 from thothy_ai.engine.models.llama import Llama
+from thothy_ai.engine.models.llama4 import Llama4
 from thothy_ai.engine.models.ministral3 import Ministral3
 from thothy_ai.engine.models.mistral import Mistral
 from thothy_ai.engine.models.mixtral import Mixtral
@@ -37,7 +38,7 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
     Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
-    Lfm2, Olmo3, Ministral3, Gemma4, FalconH1, NemotronH,
+    Lfm2, Olmo3, Ministral3, Gemma4, FalconH1, NemotronH, Llama4,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

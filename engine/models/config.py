@@ -13,6 +13,7 @@ from thothy_ai.engine.checkpoint.configuration import Configuration, token_ids
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import (
     Architecture,
+    ChunkedFamily,
     Family,
     RecurrentFamily,
     SizedFamily,
@@ -50,6 +51,7 @@ class ModelConfig(ModelShape):
     container: str | None = None
     stored_layers: int  # as the checkpoint counts them
     needs_flex: bool = False  # some layer's attention is computed by FlexAttention alone
+    chunked: bool = False  # windows are chunks
 
     @classmethod
     def of(cls, config: Configuration, family: type[Family], eos_token_ids: tuple[int, ...]) -> ModelConfig:
@@ -68,7 +70,8 @@ class ModelConfig(ModelShape):
         quantization = quantization_of(config)
         architecture = family.read(config)
         states = architecture.states if isinstance(architecture, RecurrentFamily) else ()
-        require_layers(config, architecture.windows, states)
+        chunked = isinstance(architecture, ChunkedFamily)
+        require_layers(config, architecture.windows, states, chunked=chunked)
         experts = architecture.experts if isinstance(architecture, SparseFamily) else None
         inner = getattr(config, "intermediate_size", None) or 0
         sparse = 0 if experts is None else experts.layers
@@ -103,6 +106,7 @@ class ModelConfig(ModelShape):
             eos_token_ids=eos_token_ids,
             num_unused_layers=int(getattr(config, "num_mtp_layers", 0) or 0),
             states=states,
+            chunked=chunked,
             kv_heads=() if uneven is None else uneven.kv_heads,
             kv_sources=() if uneven is None else uneven.kv_sources,
         ).within(None)

@@ -16,7 +16,6 @@ from thothy_ai.kernels.paged import KVHeads
 from thothy_ai.kernels.states import StateShape
 
 Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees, itself included; None: all before it
-_LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
 class Architecture(Protocol):
@@ -81,6 +80,13 @@ class RecurrentFamily(Family, Protocol):
     def states(self) -> States: ...
 
 
+@runtime_checkable
+class ChunkedFamily(Family, Protocol):
+    """A family whose windows are chunks: a context is cut into parts of so many tokens, each of which sees itself."""
+
+    chunked: ClassVar[bool]
+
+
 def require_activation(activation: str, implemented: str) -> None:
     """UnsupportedModelError unless both are the same."""
     if activation != implemented:
@@ -95,13 +101,14 @@ def require_full_rotary(config: Configuration, rope: Mapping[str, Any] | None = 
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
 
 
-def require_layers(config: Configuration, windows: Windows, states: States) -> None:
+def require_layers(config: Configuration, windows: Windows, states: States, *, chunked: bool) -> None:
     """UnsupportedModelError for other types of layers, ModelLoadError for windows that see nothing.
 
     A family with states has read the types itself.
     """
+    known = {"full_attention", "chunked_attention" if chunked else "sliding_attention"}
     for index, kind in enumerate(() if states else getattr(config, "layer_types", None) or ()):
-        if kind not in _LAYER_TYPES:
+        if kind not in known:
             raise unknown_layer(index, kind)
     if states and None not in states:
         raise UnsupportedModelError("a model whose layers are all recurrent is not implemented")

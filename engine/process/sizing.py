@@ -251,6 +251,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         graphs=on_gpu if options.graphs is None else options.graphs,
         drafts=options.drafts,
         windows=groups.windows,
+        chunked=model.chunked,
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,
         adapter_slots=DEFAULT_SLOTS if options.adapter_slots is None else options.adapter_slots,

@@ -34,11 +34,20 @@ _GEMMA4 = {
     "num_kv_shared_layers": 1, "global_head_dim": 24, "hidden_size_per_layer_input": 20,
     "vocab_size_per_layer_input": 131,
 }  # fmt: skip
+_LLAMA4 = {
+    "attention_chunk_size": 4, "no_rope_layers": [1, 0, 1], "moe_layers": [1, 2], "num_local_experts": 5,
+    "intermediate_size": 32, "intermediate_size_mlp": 80, "floor_scale": 3, "pad_token_id": 0,
+}  # fmt: skip
+_LLAMA4_VISION = {
+    "hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+    "patch_size": 14, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32,
+}  # fmt: skip
 CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they come with
     "mistral3": {"text": "mistral", "vision": "pixtral", "spatial_merge_size": 1},
     "gemma3": {"text": "gemma3_text", "vision": "siglip_vision_model", "mm_tokens_per_image": 4},
     "gemma4": {"text": "gemma4_text", "vision": "gemma4_vision", "text_fields": _GEMMA4},
     "gemma4_unified": {"text": "gemma4_text", "vision_fields": {"mm_embed_dim": 16}, "text_fields": _GEMMA4},
+    "llama4": {"text": "llama4_text", "text_fields": _LLAMA4, "vision_fields": _LLAMA4_VISION},
     "llava": {"text": "llama", "vision": "clip_vision_model"},
     "llava_next": {"text": "mistral", "vision": "clip_vision_model"},
     "llava_next_video": {"text": "llama", "vision": "clip_vision_model"},

@@ -13,6 +13,7 @@ SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3", "ministral3", "gemma4_text",
+    "llama4_text",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
 
@@ -185,6 +186,26 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
             "llama_4_scaling_beta": 0.4,
             "mscale": 1.0,
             "mscale_all_dim": 1.0,
+        },
+    },
+    "llama4_text": {  # chunks, growing queries and a stretch that are felt; the first layer has no experts
+        "tie_word_embeddings": False,
+        "no_rope_layers": [1, 0, 1],
+        "attention_chunk_size": 18,
+        "floor_scale": 8,
+        "attn_scale": 0.4,
+        "moe_layers": [1, 2],
+        "num_local_experts": 5,
+        "num_experts_per_tok": 1,
+        "intermediate_size": 32,
+        "intermediate_size_mlp": 80,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
         },
     },
     "olmo3": {  # a window that is felt, and rotary frequencies that are stretched in the other layer

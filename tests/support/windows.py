@@ -1,4 +1,4 @@
-"""Models with sliding windows, and what they release before their sequences end."""
+"""Models with sliding windows or chunks, and what they release before their sequences end."""
 
 from __future__ import annotations
 
@@ -42,8 +42,13 @@ WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gpt_oss": ("gpt_oss", {"sliding_window": 16}),
+    "llama4": ("llama4_text", {"attention_chunk_size": 16}),
+    "llama4, chunks that end within blocks": ("llama4_text", {"attention_chunk_size": 10, "num_experts_per_tok": 2}),
+    "llama4, chunks within blocks": ("llama4_text", {"attention_chunk_size": 3}),
+    "llama4, all layers": ("llama4_text", {"attention_chunk_size": WINDOW, "layer_types": ["chunked_attention"] * 3}),
 }
-WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
+WINDOWED = {"mistral", "mistral, short", "qwen2, all layers", "llama4, all layers"}  # in each layer
+ALL_FIT = {"mistral, short", "llama4, chunks within blocks"}  # however many are admitted
 
 
 class Released:

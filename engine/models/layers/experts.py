@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -51,6 +52,20 @@ class LatentExperts:
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
         """x [T, hidden] -> [T, hidden]."""
         return self.output(self.experts(self.project(x), expert_ids, expert_weights))
+
+
+@dataclass(frozen=True, slots=True)
+class InputWeightedExperts:
+    """Experts that get each token times its weight, instead of results being weighted (Llama 4)."""
+
+    experts: Experts
+
+    def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
+        """x [T, hidden] -> [T, hidden]. Of several experts, each gets the token as one of its own."""
+        weighted = x[:, None] * expert_weights[..., None].to(x.dtype)
+        ones = torch.ones_like(expert_weights).reshape(-1, 1)
+        made = self.experts(weighted.flatten(0, 1), expert_ids.reshape(-1, 1), ones)
+        return made.view(weighted.shape).sum(1)
 
 
 @dataclass(frozen=True, slots=True)

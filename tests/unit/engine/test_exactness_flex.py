@@ -15,7 +15,8 @@ from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.flex import FlexAttention
 
 CPU = torch.device("cpu")
-FAMILIES = ("llama", "gemma2", "gpt_oss", "gemma4_text", "falcon_h1")  # soft caps, sinks, heads that differ, states
+# Soft caps, sinks, heads that differ, states, chunks
+FAMILIES = ("llama", "gemma2", "gpt_oss", "gemma4_text", "falcon_h1", "llama4_text")
 PRESSED = {"preempted": True, "chunked": True, "overlap": True, "prefix_cache": True}
 ROOMY = {"preempted": False, "chunked": False, "overlap": False, "prefix_cache": False}
 

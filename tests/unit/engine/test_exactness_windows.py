@@ -11,7 +11,7 @@ import torch
 
 from tests.support.oracle import MATRIX_AXES, ROOMY, Oracle, matrix, options, tiny_oracle
 from tests.support.sweep import combinations
-from tests.support.windows import WINDOWED, WINDOWS, Released
+from tests.support.windows import ALL_FIT, WINDOWED, WINDOWS, Released
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
@@ -42,7 +42,7 @@ def test_greedy_tokens_equal_transformers(
     released = Released()
     made = options(preempted=preempted, chunked=chunked, overlap=overlap, prefix_cache=prefix_cache, graphs=graphs)
     stats = oracle.check(made, build=released.build)
-    if model != "mistral, short":  # of which all that are admitted fit
+    if model not in ALL_FIT:
         assert (stats.scheduler.preemptions > 0) == preempted
     assert (stats.core.cached_tokens > 0) == prefix_cache
     assert released.blocks

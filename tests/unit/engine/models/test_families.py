@@ -72,10 +72,19 @@ _NEMOTRON_3_NANO: dict[str, Any] = {
     "moe_shared_expert_intermediate_size": 3712, "intermediate_size": 1856, "eos_token_id": 2,
     "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
 }  # fmt: skip
+_SCOUT: dict[str, Any] = {
+    "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 202048, "num_local_experts": 16, "interleave_moe_layer_step": 1, "no_rope_layers": [],
+    "attention_chunk_size": 8192, "eos_token_id": [200001, 200007, 200008], "max_position_embeddings": 10485760,
+}  # fmt: skip
+_MAVERICK: dict[str, Any] = {"num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
 SIZES: dict[str, tuple[dict[str, Any], float, int]] = {  # parameters, and bytes of KV of a token in 16 bits
     "Gemma 4 31B": (_GEMMA_4, 30.7e9, 4 * (50 * 16 * 256 + 10 * 4 * 512)),
     "Gemma 4 26B-A4B": (_GEMMA_4 | _GEMMA_4_A4B, 25.2e9, 4 * (25 * 8 * 256 + 5 * 2 * 512)),
     "Nemotron 3 Nano": (_NEMOTRON_3_NANO, 31.6e9, 4 * 6 * 2 * 128),
+    "Llama 4 Scout": (_SCOUT, 107.8e9, 4 * 48 * 8 * 128),
+    "Llama 4 Maverick": (_SCOUT | _MAVERICK, 400.7e9, 4 * 48 * 8 * 128),
 }
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -190,6 +199,20 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma4_text", {"num_hidden_layers": 12, "layer_types": None, "sliding_window": 5},
     ),
     "gemma4 experts": ("gemma4_text", GEMMA4_EXPERTS),
+    "llama4 no norms, biases": ("llama4_text", {"use_qk_norm": False, "attention_bias": True}),
+    "llama4 two experts": ("llama4_text", {"num_experts_per_tok": 2}),
+    "llama4 every second layer, no growth": (
+        "llama4_text", {"moe_layers": None, "interleave_moe_layer_step": 2, "attn_temperature_tuning": False},
+    ),
+    "llama4 no experts at all": ("llama4_text", {"moe_layers": [], "attention_chunk_size": 7}),
+    "llama4 chunks without positions": (
+        "llama4_text", {"layer_types": ["full_attention", "chunked_attention", "full_attention"]},
+    ),
+    "llama4 a stretch without a middle": (  # as in Scout
+        "llama4_text",
+        {"rope_parameters": LLAMA3 | {"factor": 16.0, "high_freq_factor": 1.0}, "attention_chunk_size": 1},
+    ),
+    "llama4 queries grow later": ("llama4_text", {"floor_scale": 42}),
     "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
     "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
@@ -332,6 +355,19 @@ def test_sizes_are_those_of_published_models(name: str, tmp_path: Path) -> None:
             {"per_layer_config": {"1": {"num_key_value_heads": 4}}},
             "6 heads over 4 KV heads of 16 do not",
         ),
+        ("llama4_text", {"attention_chunk_size": None}, "attention_chunk_size is None"),
+        ("llama4_text", {"attention_chunk_size": 0}, "attention_chunk_size is 0"),
+        ("llama4_text", {"floor_scale": 0}, "floor_scale is 0"),
+        ("llama4_text", {"intermediate_size_mlp": 0}, "intermediate_size_mlp is 0"),
+        ("llama4_text", {"no_rope_layers": [1, 0]}, "no_rope_layers names 2 layers of 3"),
+        ("llama4_text", {"moe_layers": [1, 3]}, "moe_layers names layer 3, of 3 layers"),
+        ("llama4_text", {"interleave_moe_layer_step": 0, "moe_layers": None}, "can't be used"),
+        (
+            "llama4_text",
+            {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+            "layer 1 is of type",
+        ),
+        ("llama4_text", {"num_experts_per_tok": 6}, "6 of 5 experts"),
         ("falcon_h1", {"mamba_n_groups": 4}, "does not divide"),
         ("nemotron_h", {"conv_kernel": 1}, "does not divide"),
         ("nemotron_h", {"moe_latent_size": 20}, "moe_latent_size is 20"),

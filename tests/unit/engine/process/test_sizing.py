@@ -167,6 +167,20 @@ def test_the_plan_says_how_much_fits_behind_windows(tmp_path: Path) -> None:
     assert (wide.windows, wide.num_blocks) == ((None,), 2)
 
 
+def test_the_plan_says_how_much_fits_behind_chunks(tmp_path: Path) -> None:
+    """Of Llama 4's layers, three in four see a chunk of 8,192 tokens."""
+    sizes = {"num_hidden_layers": 8, "no_rope_layers": None, "moe_layers": [], "attention_chunk_size": 8192}
+    context = {"max_position_embeddings": 1 << 20}
+    config, gpu = model_config(tiny_model("llama4_text", tmp_path, **sizes, **context)), torch.device("cuda")
+    options = EngineOptions(url="", max_context=32_000)
+    left = kv_left(plan_memory(config, options, gpu, torch.bfloat16, 9_000_000_000), config, options, torch.bfloat16)
+    assert engine_sizes(config, options, gpu).windows == (None, 8192, 8192, 8192)
+    assert engine_sizes(config, options, gpu).chunked
+    *_, (length, tokens) = left.by_length
+    assert (length, tokens / left.tokens) == (16_000, pytest.approx(4 * 500 / (500 + 3 * 257), rel=0.01))  # in blocks
+    assert engine_sizes(config, replace(options, max_context=8192), gpu).windows == (None,)
+
+
 def test_adapters_count_in_the_plan(tmp_path: Path) -> None:
     """Those of an 8B model: 64 of the largest rank are more than a device of 40 GB has beside the weights."""
     (tmp_path / "config.json").write_text(json.dumps(SHAPES["llama-8b"]))

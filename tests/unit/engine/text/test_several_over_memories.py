@@ -35,7 +35,11 @@ VOCABULARY = TokenBytes(tuple(chr(0x100 + token).encode() for token in range(131
 NEW = 12  # tokens, over several blocks
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # beams outgrow all windows
     **{family: (family, {}) for family in RECURRENT},
-    **{name: WINDOWS[name] for name in WINDOWS if name.startswith(("gemma3", "gpt_oss", "gemma4", "mistral,"))},
+    **{
+        name: WINDOWS[name]
+        for name in WINDOWS
+        if name.startswith(("gemma3", "gpt_oss", "gemma4", "mistral,", "llama4, chunks"))
+    },
 }
 CACHES: dict[str, dict[str, Any]] = {
     "cached": {},

@@ -31,7 +31,7 @@ MULTIPLES = {  # of 16, in all of a model
     "falcon_h1": {"mamba_d_ssm": 96, "mamba_n_heads": 16, "mamba_d_head": 6},
     "nemotron_h": {"mamba_num_heads": 16, "mamba_head_dim": 6, "moe_shared_expert_intermediate_size": 32},
 }
-STACKED = {"gpt_oss", "granitemoehybrid"}  # whose experts are
+STACKED = {"gpt_oss", "granitemoehybrid", "llama4_text"}  # whose experts are
 
 
 @dataclass

@@ -57,7 +57,6 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
     [
         ("gpt_neox", {"quantization_config": {"quant_method": "fp8"}}, "not quantized"),
         ("bloom", {"seq_length": None, "max_position_embeddings": None}, "max_position_embeddings is None"),
-        ("llama4_text", {"attention_chunk_size": 8}, "layer 0 is of type 'chunked_attention', which is not"),
         ("opt", {"word_embed_proj_dim": 24}, "its head takes 24 numbers of each token, and its layers have 48"),
         (
             "deepseek_v4",

@@ -1,0 +1,147 @@
+"""Llama 4 (text): chunked attention with rotary positions, full attention without them, experts of weighted inputs.
+
+A chunk sees itself alone; every fourth layer sees everything, with queries that grow with their position. In Scout,
+queries and keys of layers with positions are normalized. Maverick has experts in every second layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
+from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.layers.attention import SelfAttention
+from thothy_ai.engine.models.layers.experts import DenseBlock, InputWeightedExperts, SparseBlock, SparseLayer
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.kernels.experts import Routing
+from thothy_ai.kernels.paged import AttentionParams
+from thothy_ai.kernels.rotary import QKNorm
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """Queries are multiplied by 1 + `rate` * log(1 + (position + 1) // `step`)."""
+
+    rate: float
+    step: int
+
+    def scales(self, context: int) -> Tensor | None:
+        """Of each position [context] float32; None if all are 1."""
+        if context < self.step:
+            return None
+        steps = torch.arange(1, context + 1, dtype=torch.float32).div(self.step).floor()
+        return steps.log1p().mul(self.rate).add(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Llama4:
+    """`rotates` and `sparse` say of each layer whether it has rotary positions, and experts; `dense` is the inner size
+    of the other layers' MLPs. `growth` is that of queries in layers without positions.
+    """
+
+    model_type: ClassVar[str] = "llama4_text"
+    chunked: ClassVar[bool] = True
+    gguf: ClassVar[GGUFNames | None] = None
+
+    windows: Windows
+    rotates: tuple[bool, ...]
+    sparse: tuple[bool, ...]
+    experts: ExpertSizes | None
+    dense: int
+    attention_bias: bool
+    qk_norm: bool
+    growth: QueryGrowth | None
+
+    @classmethod
+    def read(cls, config: Configuration) -> Self:
+        require_activation(config.hidden_act, "silu")
+        require_full_rotary(config)
+        layers, inner = config.num_hidden_layers, config.intermediate_size
+        for name in ("attention_chunk_size", "floor_scale", "intermediate_size_mlp"):
+            value = getattr(config, name)
+            if (value is None and "chunked_attention" in config.layer_types) or (value is not None and value < 1):
+                raise ModelLoadError(f"{name} is {value!r}")
+        if len(config.no_rope_layers) < layers:
+            raise ModelLoadError(f"no_rope_layers names {len(config.no_rope_layers)} layers of {layers}")
+        if others := sorted(set(config.moe_layers) - set(range(layers))):
+            raise ModelLoadError(f"moe_layers names layer {others[0]}, of {layers} layers")
+        sparse = tuple(index in config.moe_layers for index in range(layers))
+        experts = None
+        if any(sparse):
+            chosen = config.num_experts_per_tok
+            experts = ExpertSizes(config.num_local_experts, chosen, inner, sum(sparse), shared=inner)
+        chunk = config.attention_chunk_size
+        return cls(
+            windows=tuple(chunk if kind == "chunked_attention" else None for kind in config.layer_types),
+            rotates=tuple(bool(each) for each in config.no_rope_layers[:layers]),  # 1: it does
+            sparse=sparse,
+            experts=experts,
+            dense=config.intermediate_size_mlp,
+            attention_bias=config.attention_bias,
+            qk_norm=config.use_qk_norm,
+            growth=QueryGrowth(config.attn_scale, config.floor_scale) if config.attn_temperature_tuning else None,
+        )
+
+    @property
+    def mlp_sizes(self) -> tuple[int, ...]:
+        return (self.dense,) * self.sparse.count(False)
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        scales = None if self.growth is None else self.growth.scales(build.shape.max_context)
+        held = None if scales is None else build.held(scales.to(build.embedding.device))
+        return build.decoder(partial(self.layer, held))
+
+    def layer(self, scales: Tensor | None, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
+        attention = self._attention(build, prefix + "self_attn.", index, scales)
+        return SparseLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=attention.qkv),
+            attention=attention,
+            feed_forward=(
+                self._dense_block(build, prefix)
+                if self.experts is None or not self.sparse[index]
+                else self._mixture(build, prefix, self.experts)
+            ),
+        )
+
+    def _attention(self, build: ModelBuilder, prefix: str, index: int, scales: Tensor | None) -> SelfAttention:
+        rotates, norms, shape = self.rotates[index], None, build.shape
+        if self.qk_norm and rotates:  # before they turn, which leaves lengths as they are
+            unit = torch.ones(shape.head_dim, dtype=build.embedding.dtype, device=build.embedding.device)
+            norms = QKNorm(unit, unit)
+        return SelfAttention(
+            qkv=build.interleaved_qkv(prefix, bias=self.attention_bias),
+            output=build.attention_output(prefix, bias=self.attention_bias),
+            rotary=build.rotary if rotates else None,
+            num_heads=build.num_heads,
+            head_dim=shape.head_dim,
+            norm_eps=shape.norm_eps,
+            qk_norm=norms,
+            params=AttentionParams(window=self.windows[index], chunked=True).within(shape.max_context),
+            query_scales=None if rotates else scales,
+        )
+
+    def _dense_block(self, build: ModelBuilder, prefix: str) -> DenseBlock:
+        mlp = prefix + "feed_forward."
+        gate_up = build.gate_up(mlp, inner=self.dense)
+        norm = build.add_norm(prefix + "post_attention_layernorm", before=gate_up)
+        return DenseBlock(norm, SwiGLU(gate_up, build.down(mlp, inner=self.dense)))
+
+    def _mixture(self, build: ModelBuilder, prefix: str, sizes: ExpertSizes) -> SparseBlock:
+        mlp, shared = prefix + "feed_forward.", prefix + "feed_forward.shared_expert."
+        names, routing = mlp + "experts.", Routing(sizes.top_k, scores="sigmoid", renormalized=False)
+        return SparseBlock(
+            norm=build.plain_norm(prefix + "post_attention_layernorm"),
+            router=build.router(mlp + "router", sizes.count, routing),
+            experts=InputWeightedExperts(build.experts(ExpertNames(names, names), sizes)),
+            shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
+        )

@@ -6,26 +6,44 @@ queries and keys of layers with positions are normalized. Maverick has experts i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary
-from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE, GGUF_ROUTER, GGUF_SIGMOID, GGUFNames
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.experts import DenseBlock, InputWeightedExperts, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.rotary import QKNorm
+
+_GGUF_CHUNK = 8192  # what files need not say, and the step at which queries grow
+_WITHOUT_NORMS = 128  # experts of the published model that has no norms of queries and keys
+
+
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file does not say: llama.cpp's rules. Chunks of no size stand for layers that see everything."""
+    layers, chunk = fields["num_hidden_layers"], fields["_chunk"]
+    if chunk not in {0, _GGUF_CHUNK}:
+        raise UnsupportedModelError(f"chunks of {chunk} tokens, where llama.cpp computes with {_GGUF_CHUNK}")
+    everything = {"no_rope_layers": [1] * layers, "layer_types": ["full_attention"] * layers}
+    return {
+        "attention_chunk_size": _GGUF_CHUNK,
+        "floor_scale": _GGUF_CHUNK,
+        "use_qk_norm": fields["num_local_experts"] != _WITHOUT_NORMS,
+        **({} if chunk else everything),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +69,35 @@ class Llama4:
 
     model_type: ClassVar[str] = "llama4_text"
     chunked: ClassVar[bool] = True
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "llama4",
+        {
+            GGUF_ROUTER: "feed_forward.router",
+            "ffn_gate_shexp": "feed_forward.shared_expert.gate_proj",
+            "ffn_up_shexp": "feed_forward.shared_expert.up_proj",
+            "ffn_down_shexp": "feed_forward.shared_expert.down_proj",
+            "ffn_gate": "feed_forward.gate_proj",
+            "ffn_up": "feed_forward.up_proj",
+            "ffn_down": "feed_forward.down_proj",
+            **GGUF_ATTENTION,
+            **GGUF_NORMS_BEFORE,
+        },
+        experts={
+            "ffn_gate_exps": "feed_forward.experts.{}.gate_proj",
+            "ffn_up_exps": "feed_forward.experts.{}.up_proj",
+            "ffn_down_exps": "feed_forward.experts.{}.down_proj",
+        },
+        settings={
+            "num_local_experts": ".expert_count",
+            "num_experts_per_tok": ".expert_used_count",
+            "intermediate_size": ".expert_feed_forward_length",
+            "intermediate_size_mlp": ".feed_forward_length",
+            "interleave_moe_layer_step": ".interleave_moe_layer_step",
+        },
+        defaults={"_chunk": (".attention.sliding_window", _GGUF_CHUNK)},
+        implied={".expert_gating_func": GGUF_SIGMOID},
+        derived=_derived,
+    )
 
     windows: Windows
     rotates: tuple[bool, ...]

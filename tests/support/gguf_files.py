@@ -61,7 +61,7 @@ def write_gguf(
 
 
 def _apart(tensors: dict[str, Array]) -> dict[str, Array]:
-    """GPT-OSS's stacks with gate and up apart; names with ends that the package's tables know."""
+    """GPT-OSS's and Llama 4's stacks with gate and up apart; names with ends that the package's tables know."""
     found: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if name.removesuffix("_bias").endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -77,7 +77,9 @@ def _stacks(name: str, tensor: Array) -> dict[str, Array]:
     prefix, _, stack = name.removesuffix("_bias").rpartition(".")
     end, rows = ("bias", tensor) if name.endswith("_bias") else ("weight", tensor.swapaxes(1, 2))
     gated = stack == "gate_up_proj"
-    parts = {"gate_proj": rows[:, ::2], "up_proj": rows[:, 1::2]} if gated else {"down_proj": rows}
+    half = rows.shape[1] // 2
+    gate, up = (rows[:, :half], rows[:, half:]) if "feed_forward" in name else (rows[:, ::2], rows[:, 1::2])
+    parts = {"gate_proj": gate, "up_proj": up} if gated else {"down_proj": rows}
     return {f"{prefix}.{part}.{end}": np.ascontiguousarray(each) for part, each in parts.items()}
 
 

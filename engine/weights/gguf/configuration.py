@@ -72,7 +72,7 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     try:
         fields |= names.derived(fields)
     except ModelLoadError as error:
-        raise ModelLoadError(f"{file.path}: {error}") from error
+        raise type(error)(f"{file.path}: {error}") from error
     return AutoConfig.for_model(
         model_type, **{name: value for name, value in fields.items() if not name.startswith("_")}
     )
@@ -250,21 +250,24 @@ def _divided(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
 
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
-    """Llama 3.1's scaling. A GGUF file has only its result, a divisor of each frequency, which must come out again."""
+    """Llama 3.1's scaling, or Llama 4's. A GGUF file has only its result, a divisor of each frequency, which must come
+    out again.
+    """
     divisors = file.tensor(ROPE_FACTORS)
-    factor, low, high, context = _shortest(divisors.max().item()), 1.0, 4.0, 8192
+    factor, low, context = _shortest(divisors.max().item()), 1.0, 8192
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     turns = context / (2 * torch.pi * theta**exponents)
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    if divisors.shape != smooth.shape or not torch.allclose(1 / ((1 - smooth) / factor + smooth), divisors, rtol=1e-3):
-        raise UnsupportedModelError(f"{file.path}: rope_freqs is not the scaling of Llama 3.1")
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": low,
-        "high_freq_factor": high,
-        "original_max_position_embeddings": context,
-    }
+    for high in (4.0, 1.0):  # Llama 4 keeps a frequency or divides it
+        kept = ((turns - low) / (high - low)).clamp(0, 1) if high > low else (turns >= low).float()
+        if divisors.shape == kept.shape and torch.allclose(1 / ((1 - kept) / factor + kept), divisors, rtol=1e-3):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": low,
+                "high_freq_factor": high,
+                "original_max_position_embeddings": context,
+            }
+    raise UnsupportedModelError(f"{file.path}: rope_freqs is not the scaling of Llama 3.1 or 4")
 
 
 def _shortest(value: float) -> float:

@@ -151,7 +151,8 @@ def mxfp4_experts(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
     if part in _PROJECTIONS:
         others = [name.replace(part, "ffn_up_exps")] if part == "ffn_gate_exps" else []
         parts = [laid_out(file.blocks(place)) for place in (name, *others)]
-        stack = f"model.layers.{layer}.mlp.experts.{_PROJECTIONS[part]}"
+        place, _ = names_of(file).experts[part].split("{}")
+        stack = f"model.layers.{layer}.{place.replace('block_sparse_moe', 'mlp')}{_PROJECTIONS[part]}"  # Mixtral's
         yield f"{stack}_blocks", torch.cat([each.blocks for each in parts], dim=1)
         yield f"{stack}_scales", torch.cat([each.scales for each in parts], dim=1)
 

@@ -94,6 +94,7 @@ PRE_TOKENIZATIONS = {
     "dbrx": _LLAMA3_BY_MERGES,
     "smaug-bpe": _LLAMA3_BY_MERGES,
     "gpt-4o": _PreTokenization(lambda: _split(_O200K)),
+    "llama4": _PreTokenization(lambda: _split(_O200K)),
     "tekken": _PreTokenization(lambda: _split(_TEKKEN), whole_words=True, adds_bos=True),
     "seed-coder": _PreTokenization(lambda: _split(_SEED_CODER)),
     "qwen2": _QWEN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Quant
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.support import gguf_files
 from tests.support.gguf_files import Array, add_tensor, write_gguf
@@ -19,6 +20,7 @@ from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_p
 from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.llama4 import Llama4, QueryGrowth
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -57,6 +59,12 @@ def gpt_oss(writer: gguf.GGUFWriter) -> None:
     writer.add_rope_scaling_yarn_beta_slow(1.0)
 
 
+def llama4(writer: gguf.GGUFWriter) -> None:
+    counts(5, used=1, inner=256)(writer)
+    writer.kv_data[0]["llama4.feed_forward_length"].value = 80
+    writer.add_interleave_moe_layer_step(2)
+
+
 class Case(NamedTuple):
     """A family's file: its architecture, its metadata, and the model's sizes (whole K-quant blocks)."""
 
@@ -65,11 +73,16 @@ class Case(NamedTuple):
     sizes: dict[str, Any]
 
 
+LLAMA4 = {  # what files do not say
+    "no_rope_layers": None, "moe_layers": None, "interleave_moe_layer_step": 2, "attention_chunk_size": 8192,
+    "floor_scale": 8192, "attn_scale": 0.1, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}  # fmt: skip
 CASES = {
     "qwen3_moe": Case("qwen3moe", counts(6, inner=256), {"moe_intermediate_size": 256, "mlp_only_layers": []}),
     "mixtral": Case("llama", counts(5), {"intermediate_size": 256}),
     "glm4_moe": Case("glm4moe", glm4_moe, {"moe_intermediate_size": 256}),
     "gpt_oss": Case("gpt-oss", gpt_oss, {"intermediate_size": 256}),
+    "llama4_text": Case("llama4", llama4, {"intermediate_size": 256, **LLAMA4}),
 }
 KINDS = (Quant.F32, Quant.Q8_0, Quant.Q4_0, Quant.Q4_K, Quant.Q5_K, Quant.Q6_K)
 
@@ -110,13 +123,32 @@ def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
     return load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache", weights=weights)
 
 
+def with_stacks(folder: Path) -> Path:
+    """A folder that transformers reads: of Llama 4, it has experts in transposed stacks alone."""
+    tensors = load_file(folder / "model.safetensors")
+    firsts = [name for name in tensors if name.endswith("feed_forward.experts.0.gate_proj.weight")]
+    if not firsts:
+        return folder
+    for prefix in (name.removesuffix("0.gate_proj.weight") for name in firsts):
+        count = sum(name.startswith(prefix) and name.endswith(".gate_proj.weight") for name in tensors)
+        gate, up, down = (
+            torch.stack([tensors.pop(f"{prefix}{expert}.{name}.weight").t() for expert in range(count)])
+            for name in ("gate_proj", "up_proj", "down_proj")
+        )
+        tensors |= {f"{prefix}gate_up_proj": torch.cat((gate, up), 2), f"{prefix}down_proj": down.contiguous()}
+    made = folder.parents[2] / "stacks"
+    shutil.copytree(folder, made)
+    save_file(tensors, made / "model.safetensors", {"format": "pt"})
+    return made
+
+
 @pytest.mark.parametrize(("kind", "family"), spread(KINDS, [*CASES]), ids=lambda each: getattr(each, "name", each))
 def test_greedy_tokens_are_those_of_transformers(kind: Quant, family: str, tmp_path: Path) -> None:
     loaded = load(write(family, tmp_path, kind), tmp_path)
     assert loaded.config.family == family
     [plain] = (tmp_path / "cache" / "gguf").iterdir()  # what the file stands for, by the gguf package
     prompts = random_prompts(loaded.config.vocab_size)
-    reference = plain if kind is not Quant.F32 else tmp_path / family
+    reference = with_stacks(plain) if kind is not Quant.F32 else tmp_path / family
     expected = generate(reference, prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
 
@@ -130,7 +162,7 @@ def test_linear_layers_stay_quantized_beside_plain_experts(family: str, tmp_path
     assert weight_bytes(stored.config, "stored", CPU, torch.float32) == stored.model.num_bytes
     prompts = random_prompts(stored.config.vocab_size)
     [folder] = (path for path in (tmp_path / "cache" / "gguf").iterdir() if "blocks" not in _names(path))
-    expected = generate(folder, prompts, NEW_TOKENS, CPU)
+    expected = generate(with_stacks(folder), prompts, NEW_TOKENS, CPU)
     Oracle(stored, prompts, expected).check(options(preempted=True, chunked=False, overlap=False, prefix_cache=False))
 
 
@@ -176,6 +208,24 @@ def _names(folder: Path) -> str:
         ("gpt_oss", changed(gpt_oss, "rope.scaling.factor", float("nan")), ModelLoadError, "its metadata is nan"),
         ("gpt_oss", changed(gpt_oss, "rope.scaling.yarn_attn_factor", 1.5), UnsupportedModelError, "yarn_attn_factor"),
         ("gpt_oss", changed(gpt_oss, "rope.scaling.yarn_beta_fast", "8"), ModelLoadError, "yarn_beta_fast' is a str"),
+        (
+            "llama4_text",
+            changed(llama4, "attention.sliding_window", 512),
+            UnsupportedModelError,
+            "chunks of 512 tokens",
+        ),
+        (
+            "llama4_text",
+            changed(llama4, "interleave_moe_layer_step", None),
+            ModelLoadError,
+            "interleave_moe_layer_step",
+        ),
+        (
+            "llama4_text",
+            changed(llama4, "interleave_moe_layer_step", 1),
+            ModelLoadError,
+            r"blk\.0\.ffn_\w+\.weight' is",
+        ),
         ("mixtral", lambda _: None, UnsupportedModelError, "ffn_gate_inp.weight' has no place|ffn_.*_exps.weight'"),
     ],
 )
@@ -212,6 +262,34 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     prompts = random_prompts(loaded.config.vocab_size)
     expected = generate(tmp_path / "glm4_moe", prompts, NEW_TOKENS, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=False))
+
+
+@pytest.mark.parametrize(
+    ("experts", "chunk", "expected"),
+    [
+        (16, None, ((8192, 8192, 8192, None), (True, True, True, False), True)),
+        (128, 8192, ((8192, 8192, 8192, None), (True, True, True, False), False)),
+        (16, 0, ((None,) * 4, (True,) * 4, True)),
+    ],
+)
+def test_what_a_file_of_llama4_leaves_open(
+    experts: int, chunk: int | None, expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    """Chunks that are stored as none stand for layers that see everything."""
+    sizes = {**LLAMA4, "num_hidden_layers": 4, "num_local_experts": experts, "intermediate_size": 32}
+    folder = tiny_model("llama4_text", tmp_path, max_position_embeddings=20_000, **sizes)
+
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        llama4(writer)
+        counts(experts, used=1, inner=32)(writer)
+        if chunk is not None:
+            writer.add_sliding_window(chunk)
+
+    path = write_gguf(folder, tmp_path / "l.gguf", architecture="llama4", extra=metadata)
+    family = load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path, max_context=32).config.architecture
+    assert isinstance(family, Llama4)
+    assert (family.windows, family.rotates, family.qk_norm) == expected
+    assert (family.sparse, family.growth) == ((False, True, False, True), QueryGrowth(0.1, 8192))
 
 
 def test_what_routers_choose_by_stays_in_float32(tmp_path: Path) -> None:

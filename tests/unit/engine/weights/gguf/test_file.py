@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,25 +158,26 @@ def test_k_quants_load_and_run(kind: Quant, tmp_path: Path) -> None:
     torch.testing.assert_close(logits(loaded), reference(folder), atol=1e-4, rtol=1e-5)
 
 
-def _llama3_factors(writer: gguf.GGUFWriter) -> None:
-    """What convert_hf_to_gguf.py writes for Llama 3.1's scaling."""
+def _llama3_factors(high: float, writer: gguf.GGUFWriter) -> None:
+    """What convert_hf_to_gguf.py writes for Llama 3.1's scaling, or Llama 4's."""
     factors = []
     for i in range(8):
         frequency = LLAMA3["rope_theta"] ** (-2 * i / 16)
         wavelength = 2 * np.pi / frequency
-        if wavelength < 8192 / 4:
+        if wavelength < 8192 / high:
             factors.append(1.0)
         elif wavelength > 8192 / 1:
             factors.append(32.0)
         else:
-            smooth = (8192 / wavelength - 1) / (4 - 1)
+            smooth = (8192 / wavelength - 1) / (high - 1)
             factors.append(1 / ((1 - smooth) / 32 + smooth))
     add_tensor(writer, "rope_freqs.weight", np.array(factors, dtype=np.float32), Quant.F32)
 
 
-def test_llama3_rope_factors(tmp_path: Path) -> None:
-    folder = tiny_model("llama", tmp_path, rope_parameters=LLAMA3)
-    path = write_gguf(folder, tmp_path / "l3.gguf", architecture="llama", extra=_llama3_factors)
+@pytest.mark.parametrize("high", [4.0, 1.0])
+def test_llama3_rope_factors(high: float, tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, rope_parameters=LLAMA3 | {"high_freq_factor": high})
+    path = write_gguf(folder, tmp_path / "l3.gguf", architecture="llama", extra=partial(_llama3_factors, high))
     loaded = load(path, tmp_path / "cache")
     assert loaded.config.rope.inverse_frequencies[-1] < 500000.0 ** (-14 / 16) / 31
     torch.testing.assert_close(logits(loaded), reference(folder), atol=1e-4, rtol=0)

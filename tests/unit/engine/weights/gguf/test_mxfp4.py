@@ -77,7 +77,7 @@ def rounded(folder: Path) -> Path:
     tensors = load_numpy(folder / "model.safetensors")
     for name, tensor in tensors.items():
         if "experts" in name and tensor.ndim > 1 and "shared" not in name and not name.endswith("bias"):
-            turned = "gpt_oss" in folder.name  # whose stacks are transposed
+            turned = folder.name in {"gpt_oss", "llama4_text"}  # whose stacks are transposed
             held = round_trip(tensor.swapaxes(1, 2) if turned else tensor, Quant.MXFP4)
             tensors[name] = np.ascontiguousarray(held.swapaxes(1, 2) if turned else held)
         elif "self_attn" in name and tensor.ndim > 1:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
-from thothy_ai.batches.lines import LineError, LineProblem, LineReader, custom_id_of, place_of, problems_of
+from thothy_ai.batches.lines import LineError, LineProblem, LineReader, names_in, place_of, problems_of
 from thothy_ai.batches.results import ResultFile, Results
 from thothy_ai.batches.storage import FileStore
 from thothy_ai.crash_points import crash_point
@@ -43,7 +43,8 @@ PORTION_BYTES = 16_000_000
 RESULTS = 200  # that are read at once
 CANCELLED = 5_000  # jobs that are cancelled in one transaction
 HOUR = 3600.0
-Entry = tuple[int, int, Request, EnqueueOptions]  # with the number of its line, and its size
+# The number of a line, its size, and its job; none if no engine serves its model.
+Entry = tuple[int, int, tuple[Request, EnqueueOptions] | None]
 
 
 class BatchKeeper:
@@ -128,9 +129,7 @@ class BatchKeeper:
             self._fail(row, [LineProblem("batch_expired", "the batch expired before its input was read")])
             return
         with self._input(row) as content:
-            served = {each.name for each in self._leader.ask("batches/models")}
-            reader = LineReader(row.endpoint, served)
-            problems, lines, requests, models = problems_of(reader, content, self._producer.settings)
+            problems, lines, requests, models = problems_of(self._reader(row), content, self._producer.settings)
         if problems:
             self._fail(row, problems)
             return
@@ -145,17 +144,19 @@ class BatchKeeper:
     def _enqueue(self, row: Any) -> bool:
         """Enqueue the next lines. Whether there are more."""
         entries = self._entries.setdefault(row.id, self._entries_of(row))
-        portion, numbers, size, last = [], [], 0, row.lines
-        for number, length, request, options in islice(entries, PORTION):
-            portion.append((request, options))
-            numbers.append(number)
-            size, last = size + length, number
+        portion, numbers, read, size, last = [], [], 0, 0, row.lines
+        for number, length, job in islice(entries, PORTION):
+            if job is not None:
+                portion.append(job)
+                numbers.append(number)
+            read, size, last = read + 1, size + length, number
             if size >= PORTION_BYTES:
                 break
-        if len(portion) < PORTION and size < PORTION_BYTES:
+        if read < PORTION and size < PORTION_BYTES:
             last = row.lines  # blank ones may follow the last request
         try:
-            self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
+            if portion:
+                self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
         except EntryError as error:
             raise error.at(None, "a line" if error.entry is None else f"line {numbers[error.entry]}") from None
         crash_point("batch_portion")
@@ -166,12 +167,15 @@ class BatchKeeper:
 
     def _entries_of(self, row: Any) -> Iterator[Entry]:
         """The requests of lines that are not known to be enqueued."""
-        reader = LineReader(row.endpoint)
+        reader = self._reader(row)
         with self._input(row) as content:
             for number, text in reader.raw(content, after=row.enqueued):
                 line = reader.read(number, text)
                 options = replace(line.options, deadline=row.expires_at, idempotency_key=line.key(row.id))
-                yield number, len(text), line.request, options
+                yield number, len(text), (line.request, options) if line.served else None
+
+    def _reader(self, row: Any) -> LineReader:
+        return LineReader(row.endpoint, {each.name for each in self._leader.ask("batches/models")})
 
     def _end(self, row: Any, status: BatchStatus) -> None:
         """Write the files of a batch none of whose jobs is open, and end it."""
@@ -190,18 +194,24 @@ class BatchKeeper:
         logger.info("batch_%s is %s", row.id.hex, last or BatchStatus.COMPLETED)
 
     def _write(self, row: Any, results: Results, cut_short: str) -> None:
-        """Write how each request ended, in the order of the lines; those that were never enqueued last."""
+        """Write how each request ended, in the order of the lines; those that have no job last."""
         ids = [job.id for job in self._leader.ask("batches/jobs", id=row.id)]
-        enqueued = row.enqueued
+        enqueued, written = row.enqueued, set[int]()
         for start in range(0, len(ids), RESULTS):
             for job in self._leader.ask("batches/results", ids=ids[start : start + RESULTS]):
                 number, custom_id = place_of(job.idempotency_key)
                 enqueued = max(enqueued, number)
+                written.add(number)
                 results.add(job, custom_id)
-        if enqueued < row.lines:
+        if len(written) < row.requests:
             with suppress(FileNotFoundError), self._input(row) as content:
-                for _, text in LineReader(row.endpoint).raw(content, after=enqueued):
-                    results.cut_short(None, custom_id_of(text), f"batch_{cut_short}")
+                for number, text in LineReader(row.endpoint).raw(content):
+                    if number not in written:
+                        custom_id, model = names_in(text)
+                        if number <= enqueued:
+                            results.not_served(custom_id, model)
+                        else:
+                            results.cut_short(None, custom_id, f"batch_{cut_short}")
 
     def _record(self, row: Any, results: Results, last: BatchStatus) -> None:
         made: dict[str, tuple[UUID, ResultFile, bytes | None]] = {}

@@ -1,8 +1,8 @@
 """Reads the lines of a batch's input: one request each, with an id of its own.
 
 What is wrong with a body is found out when its job runs, as it would be for a request alone, and fails that line only.
-What is wrong with a line itself, or with the field that says which engine it is for, fails the whole batch before any
-of it runs.
+A line whose model no engine serves is not run, and fails alone if another one can be. What is wrong with a line itself
+fails the whole batch before any of it runs.
 """
 
 from __future__ import annotations
@@ -61,12 +61,13 @@ class LineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A valid line, as a job."""
+    """A valid line, as a job; one that is not `served` asks for a model or an adapter that no engine has."""
 
     number: int
     custom_id: str
     request: Request
     options: EnqueueOptions
+    served: bool = True
 
     def key(self, batch: UUID) -> str:
         """The idempotency key of its job, from which `place_of` reads number and id again."""
@@ -80,9 +81,9 @@ def place_of(key: str) -> tuple[int, str]:
 
 
 class LineReader:
-    """Reads lines for an endpoint. Requests may ask for these models, or for any if they are not known."""
+    """Reads lines for an endpoint. `models` are the names that engines serve."""
 
-    def __init__(self, endpoint: str, models: Collection[str] | None = None) -> None:
+    def __init__(self, endpoint: str, models: Collection[str] = ()) -> None:
         self._endpoint = endpoint
         self._kind = registry.find(ENDPOINTS[endpoint])
         self._models = models
@@ -121,51 +122,73 @@ class LineReader:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise LineError("missing_required_parameter", "model is missing", "body.model")
-        if self._models is not None and model not in self._models:
-            raise LineError("model_not_found", f"no engine has ever served the model {model!r}", "body.model")
         priority = body.pop("priority", None) or 0
         if type(priority) is not int or not -100 <= priority <= 100:
             raise LineError("invalid_value", "priority is not a whole number from -100 to 100", "body.priority")
-        return BatchLine(number, custom_id, validated(self._kind, body), EnqueueOptions(priority, model=model))
+        served, options = model in self._models, EnqueueOptions(priority, model=model)
+        return BatchLine(number, custom_id, validated(self._kind, body), options, served)
 
 
-def custom_id_of(text: bytes) -> str:
-    """The id of a line that was valid once, whatever this version thinks of it."""
-    return str(json.loads(text.strip().removeprefix(MARK))["custom_id"])
+def _checked(
+    reader: LineReader, number: int, text: bytes, settings: Settings, now: datetime
+) -> BatchLine | LineProblem:
+    """A line that could be enqueued, or why it cannot be."""
+    try:
+        line = reader.read(number, text)
+        draft(line.request, line.options, settings, now)  # which may still refuse it
+    except LineError as error:
+        return LineProblem(error.code, str(error), number, error.param)
+    except InvalidJobError as error:
+        return LineProblem("invalid_value", str(error), number, f"body.{error.field}")
+    except Exception:
+        logger.exception("line %d of a batch's input cannot be read", number)
+        return LineProblem("server_error", "the server failed to read this line: its log says why", number)
+    return line
+
+
+def not_served(model: str) -> str:
+    """Why a request for a model is not run."""
+    return f"no engine has ever served the model {model!r}"
+
+
+def names_in(text: bytes) -> tuple[str, str]:
+    """The id and the model of a line that was valid once, whatever this version thinks of it."""
+    line = json.loads(text.strip().removeprefix(MARK))
+    return str(line["custom_id"]), str(line["body"]["model"])
 
 
 def problems_of(
     reader: LineReader, content: BinaryIO, settings: Settings
 ) -> tuple[list[LineProblem], int, int, set[str | None]]:
-    """What is wrong with an input; how many lines and how many requests it has; and their models."""
+    """What is wrong with an input; how many lines and how many requests it has; and their models. Requests for what no
+    engine serves are wrong if there are no others, or if something else is.
+    """
     problems: list[LineProblem] = []
+    unserved: list[LineProblem] = []
     known: dict[str, int] = {}  # lines, by their ids
     models: set[str | None] = set()
     number, requests, now = 0, 0, datetime.now(UTC)
     for number, text in reader.raw(content):
         requests += 1
-        try:
-            line = reader.read(number, text)
-            draft(line.request, line.options, settings, now)  # which may still refuse it
-        except LineError as error:
-            problems.append(LineProblem(error.code, str(error), number, error.param))
-        except InvalidJobError as error:
-            problems.append(LineProblem("invalid_value", str(error), number, f"body.{error.field}"))
-        except Exception:
-            logger.exception("line %d of a batch's input cannot be read", number)
-            says = "the server failed to read this line: its log says why"
-            problems.append(LineProblem("server_error", says, number))
+        line = _checked(reader, number, text, settings, now)
+        if isinstance(line, LineProblem):
+            problems.append(line)
         else:
             models.add(line.options.model)
             if (first := known.setdefault(line.custom_id, number)) != number:
                 says = f"custom_id {line.custom_id!r} is that of line {first}, too"
                 problems.append(LineProblem("duplicate_custom_id", says, number, "custom_id"))
+            elif not line.served:
+                says = not_served(str(line.options.model))
+                unserved.append(LineProblem("model_not_found", says, number, "body.model"))
         if requests > MAX_LINES:
             problems = [LineProblem("too_many_requests", f"the file has more than {MAX_LINES:,} requests")]
         if requests > MAX_LINES or len(problems) == MAX_ERRORS:
             break
     if not requests:
         problems.append(LineProblem("empty_file", "the file has no requests"))
+    if unserved and (problems or len(unserved) == requests):
+        problems = sorted([*problems, *unserved], key=lambda problem: problem.line or 0)[:MAX_ERRORS]
     return problems, number, requests, models
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, BinaryIO
 from uuid import UUID
 
+from thothy_ai.batches.lines import not_served
 from thothy_ai.db.states import JobState
 
 CUT_SHORT = {
@@ -54,11 +55,11 @@ class Results:
                 self.usage["output"] += usage[f"{wrote}_tokens"]
                 self.usage["cached"] += (usage.get(f"{read}_tokens_details") or {}).get("cached_tokens", 0)
                 self.usage["reasoning"] += (usage.get(f"{wrote}_tokens_details") or {}).get("reasoning_tokens", 0)
-                self.output.write(row.id, custom_id, _response(row.id, 200, row.body), None)
+                self.output.write(row.id, custom_id, _response(row.id.hex, 200, row.body), None)
             case JobState.DEAD if row.body is not None and "error" in row.body:  # what the API would have answered
                 self.failed += 1
                 envelope = {"error": row.body["error"]}
-                self.error.write(row.id, custom_id, _response(row.id, row.body["status"], envelope), None)
+                self.error.write(row.id, custom_id, _response(row.id.hex, row.body["status"], envelope), None)
             case JobState.DEAD:
                 self.failed += 1
                 self.error.write(row.id, custom_id, None, {"code": row.reason, "message": row.detail or row.reason})
@@ -69,6 +70,13 @@ class Results:
         """A request that was not run."""
         self.expired += code == "batch_expired"
         self.error.write(job_id, custom_id, None, {"code": code, "message": CUT_SHORT[code]})
+
+    def not_served(self, custom_id: str, model: str) -> None:
+        """A request for what no engine serves, which the API refuses."""
+        self.failed += 1
+        refused = {"message": not_served(model), "type": "invalid_request_error", "param": "model"}
+        body = {"error": refused | {"code": "model_not_found"}}
+        self.error.write(None, custom_id, _response(str(self.error.lines), 404, body), None)
 
     def usage_object(self) -> dict[str, Any]:
         """What all answers took, as the batch says it."""
@@ -82,5 +90,5 @@ class Results:
         }
 
 
-def _response(job_id: UUID, status: int, body: Any) -> dict[str, Any]:
-    return {"status_code": status, "request_id": f"req_{job_id.hex}", "body": body}
+def _response(request: str, status: int, body: Any) -> dict[str, Any]:
+    return {"status_code": status, "request_id": f"req_{request}", "body": body}

@@ -407,6 +407,29 @@ def test_an_invalid_line_fails_the_batch_before_anything_runs(
 
 
 @pytest.mark.usefixtures("kept")
+def test_a_line_for_what_no_engine_serves_fails_alone(
+    client: OpenAI, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is among those of its portion, and also if it is all of one."""
+    monkeypatch.setattr(keeper, "PORTION", 2)
+    names = ["acme", None, "acme", "nova", None, "acme"]
+    content = jsonl(*(line(str(at), **({"model": name} if name else {})) for at, name in enumerate(names)))
+    done = ended(client, batch_of(client, content), bench.hand_over)
+    counts = done.request_counts
+    assert counts is not None
+    assert (done.status, counts.total, counts.completed, counts.failed) == ("completed", 6, 2, 4)
+    assert [each["custom_id"] for each in read(client, done.output_file_id)] == ["1", "4"]
+    refused = [(each["custom_id"], each["response"], each["error"]) for each in read(client, done.error_file_id)]
+    assert [(at, answer["status_code"], error) for at, answer, error in refused] == [(at, 404, None) for at in "0235"]
+    error = refused[2][1]["body"]["error"]
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert "'nova'" in error["message"]
+    # Nobody waits for a batch of nothing else.
+    failed = ended(client, batch_of(client, jsonl(line("a", model="acme"), line("b", model="nova"))))
+    assert (failed.status, [number for _, number, _ in problems(failed)]) == ("failed", [1, 2])
+
+
+@pytest.mark.usefixtures("kept")
 def test_a_batch_has_a_limit_of_requests(client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINES", 2)
     done = ended(client, batch_of(client, jsonl(*(line(str(number)) for number in range(3)))))

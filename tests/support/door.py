@@ -18,7 +18,7 @@ from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
 from thothy_ai.http.console.console import Console
 from thothy_ai.http.directory import Single
-from thothy_ai.http.engines import Fleet
+from thothy_ai.http.engines import Directory, Fleet
 from thothy_ai.http.ledger import Ledger
 from thothy_ai.http.limits import Limiter
 from thothy_ai.http.queue_routes import QueueRoutes
@@ -41,12 +41,16 @@ def served_door(
     access: Access | None = None,
     ledger: Ledger | None = None,
     port: int = 0,
+    directory: Directory | None = None,
 ) -> Iterator[str]:
-    """Its address, before the engine of these settings, which may not be there, and the queue if they have one."""
+    """Its address, before the engine of these settings, which may not be there, or those of a directory, and the queue
+    if they have one.
+    """
     queue = QueueRoutes(settings) if settings.database_url is not None else None
     console = Console(settings) if settings.database_url is not None else None
     accounts = Accounts(Limiter(settings), ledger or Ledger(settings, None))
-    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue, console)
+    fleet = Fleet(directory or Single(settings), share)
+    app = make_app(fleet, access or Everybody("tenant", ()), accounts, queue, console)
     ending = [part.end_streams for part in (queue, console) if part is not None]
     server = make_server(app, settings.model_copy(update={"http_port": port}), ending)
     thread = threading.Thread(target=server.run)

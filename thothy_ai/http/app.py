@@ -112,7 +112,7 @@ def _others(
         return JSONResponse(models.listed(fleet))
 
     async def find_model(request: Request) -> Response:
-        return JSONResponse(models.found(fleet, request.path_params["name"]))
+        return JSONResponse(await models.found(fleet, request.path_params["name"]))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - Starlette passes it

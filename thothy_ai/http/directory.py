@@ -15,7 +15,7 @@ from thothy_ai.settings import Settings
 
 
 class Registered:
-    """Implements `Directory`: the ready engines, as they register themselves in Postgres."""
+    """Implements `Directory`: the engines that live, as they register themselves in Postgres."""
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self._settings, self._database = settings, database
@@ -36,6 +36,7 @@ class Registered:
                 self._tokens.get(row.engine_name, self._token),
                 row.model_name,
                 {name: of for name, of in row.models.items() if of != row.model_name},
+                row.ready,
             )
             for row in rows
         ]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from thothy_ai.engine.api.errors import EngineError
@@ -33,6 +34,7 @@ class Known:
     """An engine that takes requests: its session, where it listens, the models that it serves by all their names, and
     how many sequences it runs at once. Without a session: whichever answers there, with what it says of itself.
     `token` is what it requires on a TCP port. `adapters` has those names that stand for one of `model`, and for which.
+    One that is not `ready` loads, ends, or is paused.
     """
 
     session_id: str
@@ -42,13 +44,14 @@ class Known:
     token: str | None = field(default=None, repr=False)
     model: str = ""
     adapters: Mapping[str, str] = field(default_factory=dict)
+    ready: bool = True
 
 
 class Directory(Protocol):
     """Knows the engines of all machines; which of them can be reached from this one, the fleet finds out."""
 
     async def look(self) -> Collection[Known]:
-        """Those that take requests now; raises `DatabaseError` if that cannot be found out."""
+        """Those that live; raises `DatabaseError` if that cannot be found out."""
 
 
 NOTHING = Known("", "")  # what is known of an engine that is not registered
@@ -116,7 +119,9 @@ class Fleet:
         self._engines: dict[str, Engine] = {}  # by URL
         self._warm: OrderedDict[tuple[str, str], str] = OrderedDict()  # URLs, by model and beginning of a prompt
         self._queue: dict[asyncio.Future[TakenPlace], WaitingRequest] = {}  # first come, first served
+        self._awaited: frozenset[str] = frozenset()  # names that engines serve which are not ready
         self._looks = Repeated("the look for engines", LOOK_SECONDS, self._look_again)
+        self._looking, self._looked_at = asyncio.Lock(), float("-inf")
 
     @property
     def engines(self) -> list[Engine]:
@@ -142,6 +147,18 @@ class Fleet:
         for engine in self._engines.values():
             await engine.client.close()
 
+    async def look_for(self, model: str) -> None:
+        """Look at once if no engine is known to serve this: one may since the last look."""
+        if not any(model in engine.known.models for engine in self.engines):
+            await self.look()
+
+    async def look(self) -> None:
+        """Look now, once for all that ask meanwhile."""
+        asked_at = time.monotonic()
+        async with self._looking:
+            if self._looked_at < asked_at:
+                await self._look_and_admit()
+
     @asynccontextmanager
     async def place(self, model: str, beginning: str, sequences: int, prompts: int = 1) -> AsyncIterator[TakenPlace]:
         """A place at an engine with this model: at the one that had a prompt with this beginning, if it has room, or at
@@ -149,6 +166,7 @@ class Fleet:
         ApiError if there is none.
         """
         waiting = WaitingRequest(model, beginning, sequences, prompts)
+        await self.look_for(model)
         if len(self._queue) >= MAX_WAITING * len(self._able(waiting)):
             says = f"{len(self._queue):,} requests wait already"
             raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
@@ -202,6 +220,9 @@ class Fleet:
         if not reached:
             raise ApiError(503, "no engine is ready", code="engine_unavailable", retry_after=RETRY_SECONDS)
         serving = [engine for engine in reached if waiting.model in engine.known.models]
+        if not serving and waiting.model in self._awaited:
+            says = f"no engine that is ready has the model {waiting.model!r}"
+            raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
         if not serving:
             says = f"the model {waiting.model!r} does not exist; there are {', '.join(self.models)}"
             raise ApiError(404, says, code="model_not_found", param="model")
@@ -223,7 +244,12 @@ class Fleet:
         return chosen
 
     async def _look_again(self) -> None:
+        async with self._looking:
+            await self._look_and_admit()
+
+    async def _look_and_admit(self) -> None:
         """Keep what is known if it fails. Engines may have gone all the same."""
+        self._looked_at = time.monotonic()
         try:
             await self._look()
         except DatabaseError as error:
@@ -239,8 +265,11 @@ class Fleet:
 
     async def _look(self) -> None:
         found: dict[str, dict[str, Known]] = {}  # by URL and session: machines and containers may use the same paths
-        for known in await self._directory.look():
-            found.setdefault(known.url, {})[known.session_id] = known
+        living = await self._directory.look()
+        self._awaited = frozenset().union(*(known.models for known in living if not known.ready))
+        for known in living:
+            if known.ready:
+                found.setdefault(known.url, {})[known.session_id] = known
         for url, sessions in found.items():
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -276,4 +305,10 @@ class Fleet:
                 model=info.model_name,
                 adapters=adapters,
             )
-        return sessions.get(info.session_id, NOTHING)
+        known = sessions.get(info.session_id, NOTHING)
+        if known.adapters:  # one that was unloaded is recorded for some seconds
+            has = {each.name for each in await engine.client.adapters()}
+            gone = {name for name, adapter in known.adapters.items() if adapter not in has}
+            adapters = {name: adapter for name, adapter in known.adapters.items() if name not in gone}
+            known = replace(known, models=known.models - gone, adapters=adapters)
+        return known

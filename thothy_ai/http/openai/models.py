@@ -15,8 +15,9 @@ def listed(fleet: Fleet) -> dict[str, Any]:
     return {"object": "list", "data": [_model(fleet, name) for name in fleet.models]}
 
 
-def found(fleet: Fleet, name: str) -> dict[str, Any]:
+async def found(fleet: Fleet, name: str) -> dict[str, Any]:
     """One of them; ApiError if no engine serves it."""
+    await fleet.look_for(name)
     if name not in fleet.models:
         raise ApiError(404, f"the model {name!r} does not exist", code="model_not_found", param="model")
     return _model(fleet, name)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequest, GenerationResult
-from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.errors import EngineError, UnknownAdapterError
 from thothy_ai.engine.serving.client import Generation
 from thothy_ai.http import metrics
 from thothy_ai.http.accounts import Account
@@ -23,6 +23,7 @@ from thothy_ai.http.errors import RETRY_SECONDS, ApiError, Fields, of_engine
 from thothy_ai.http.openai.events import PING
 
 PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
+_MAX_TRIES = 3
 _TICK_SECONDS = 0.01  # by which clocks may differ
 Numbered = tuple[int, Sequence[Delta]]  # of one of several prompts
 
@@ -105,8 +106,20 @@ class _Answer:
                     self._sent_at = time.monotonic()
 
     async def write(self, fleet: Fleet) -> None:
-        """Wait for a place, and have the answer written and sent."""
-        wanted = self._wanted
+        """Wait for a place, and have the answer written and sent. If an engine has unloaded the adapter since the fleet
+        looked, another one may have it.
+        """
+        for tries_left in reversed(range(_MAX_TRIES)):
+            try:
+                return await self._write(fleet)
+            except UnknownAdapterError as error:
+                if self._events or not tries_left:
+                    raise of_engine(error, self._wanted.fields) from error
+                await fleet.look()
+        return None
+
+    async def _write(self, fleet: Fleet) -> None:
+        wanted, self._generations, self._results = self._wanted, [], []
         async with fleet.place(wanted.model, wanted.beginning, wanted.sequences, wanted.prompts) as place:
             try:
                 async with aclosing(self._portions(place)) as portions:
@@ -116,6 +129,8 @@ class _Answer:
                         async for _ in portions:
                             pass
                         await self._exchange.answer(200, wanted.whole(self._results))
+            except UnknownAdapterError:
+                raise
             except EngineError as error:
                 raise of_engine(error, wanted.fields) from error
             finally:

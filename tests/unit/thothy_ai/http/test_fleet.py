@@ -37,6 +37,9 @@ class Client:
     async def info(self) -> Any:
         return SimpleNamespace(session_id=self.url)
 
+    async def adapters(self) -> Any:
+        return [SimpleNamespace(name="acme")]
+
 
 class Engines:
     """A directory, which a test changes."""
@@ -45,8 +48,11 @@ class Engines:
         self.known = dict(known)
         self.fails: Exception | None = None
         self.failed = asyncio.Event()
+        self.looks = 0
 
     async def look(self) -> Collection[Known]:
+        self.looks += 1
+        await asyncio.sleep(0)
         if self.fails is not None:
             self.failed.set()
             raise self.fails
@@ -111,6 +117,24 @@ async def test_a_name_of_an_adapter_takes_a_place_with_it() -> None:
             async with of.place(name, "", 1) as place:
                 assert place.adapter == adapter
             assert of.parent(name) == parent
+
+
+@on_loop
+async def test_those_who_ask_for_an_unknown_name_share_a_look() -> None:
+    async with fleet(HERE) as (of, directory):
+        await of._looks.stop()
+        before = directory.looks
+        refused = await asyncio.gather(
+            *(Asked(of, f"unknown {number}").task for number in range(50)), return_exceptions=True
+        )
+        assert directory.looks - before <= 2
+        assert {each.status for each in refused if isinstance(each, ApiError)} == {404}
+        directory.known |= OTHER
+        known = [await asked(of, "other") for _ in range(2)]
+        await settled()
+        assert [each.engine for each in known] == ["c", None]
+        for each in known:
+            await each.leave()
 
 
 @on_loop

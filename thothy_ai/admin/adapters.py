@@ -30,6 +30,7 @@ from thothy_ai.settings import Settings
 
 CONNECT_SECONDS = 5.0
 LOAD_SECONDS = 600.0  # the first one on a GPU has graphs captured
+SLOW_SECONDS = 2.0  # after which a load is said to go on
 REGISTER_SECONDS = 10.0  # for an engine's registrar, which asks it every 2 s
 LOOK_SECONDS = 0.1  # between two looks at what is registered
 T = TypeVar("T")
@@ -105,19 +106,34 @@ def check_name(database: Engine, name: str, model: str) -> None:
             raise AdapterNameError(says)
 
 
-def engines_here(database: Engine, model: str | None = None) -> list[EngineStatus]:
-    """The engines of this machine that take requests, of this model."""
+def engines_here(database: Engine, model: str | None = None, *, state: str = "ready") -> list[EngineStatus]:
+    """The engines of this machine in this state, of this model."""
     machine = printable(socket.gethostname())
     return [
         each
         for each in engines(database)
-        if each.state == "ready" and each.machine == machine and model in {None, each.model_name}
+        if each.state == state and each.machine == machine and model in {None, each.model_name}
     ]
 
 
-def load(settings: Settings, engine: EngineStatus, name: str, folder: Path) -> AdapterInfo:
-    """Have an engine of this machine load an adapter, or replace it. Raises `EngineError` if it refuses."""
-    return asyncio.run(_asked(engine, settings, lambda client: client.load_adapter(name, str(folder.absolute()))))
+def load(
+    settings: Settings, engine: EngineStatus, name: str, folder: Path, slow: Callable[[], None] = lambda: None
+) -> AdapterInfo:
+    """Have an engine of this machine load an adapter, or replace it. `slow` is called if that takes a while.
+
+    Raises `EngineError` if it refuses.
+    """
+
+    path = str(folder.absolute())
+
+    async def ask(client: EngineClient) -> AdapterInfo:
+        timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, slow)
+        try:
+            return await client.load_adapter(name, path)
+        finally:
+            timer.cancel()
+
+    return asyncio.run(_asked(engine, settings, ask))
 
 
 def unload(settings: Settings, engine: EngineStatus, name: str) -> None:
@@ -128,19 +144,22 @@ def unload(settings: Settings, engine: EngineStatus, name: str) -> None:
     asyncio.run(_asked(engine, settings, lambda client: client.unload_adapter(name)))
 
 
-def await_registration(database: Engine, engine: EngineStatus, loaded: Mapping[str, str], unloaded: str = "") -> None:
+def await_registration(database: Engine, engine: EngineStatus, loaded: Mapping[str, str], unloaded: str = "") -> bool:
     """Wait until jobs are routed by what was loaded, digests by name, and unloaded: registrars ask engines every 2 s.
 
-    An engine whose registrar cannot reach Postgres is not waited for very long.
+    Returns whether they are: an engine whose registrar cannot reach Postgres is not waited for very long.
     """
-    until = time.monotonic() + REGISTER_SECONDS
-    while time.monotonic() < until:
+    until, recorded = time.monotonic() + REGISTER_SECONDS, False
+    while not recorded and time.monotonic() < until:
         has = next((each.adapters for each in engines(database) if each.id == engine.id), {})
-        if unloaded not in has and all(has.get(name, {}).get("digest") == digest for name, digest in loaded.items()):
-            break
-        time.sleep(LOOK_SECONDS)
+        recorded = unloaded not in has and all(
+            has.get(name, {}).get("digest") == digest for name, digest in loaded.items()
+        )
+        if not recorded:
+            time.sleep(LOOK_SECONDS)
     with database.begin() as connection:
         connection.execute(WAKE_DISPATCHER)
+    return recorded
 
 
 async def _asked(engine: EngineStatus, settings: Settings, ask: Callable[[EngineClient], Awaitable[T]]) -> T:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 from openai import NotFoundError, OpenAI
@@ -17,11 +18,13 @@ from sqlalchemy import Engine, text
 from typer.testing import Result
 
 from tests.support.command_line import one_line, typed
+from tests.support.engine_rows import REGISTER
 from tests.support.null_stack import NullStack
 from tests.support.patience import PATIENCE
 from tests.support.peft_folders import small_adapter
 from tests.support.queue_bench import eventually
 from tests.support.server_folder import server_folder
+from thothy_ai.admin.engines import engines
 from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded.process import reserved_ports
@@ -92,10 +95,11 @@ def test_adapters_from_the_start_to_the_bill(stack: Stack, tmp_path: Path) -> No
         stack.client.chat.completions.create(model="nova", messages=MESSAGES)
     nova = small_adapter(tmp_path / "nova", seed=1)
     assert stack.thothy("adapters", "load", f"nova={nova}").stdout.startswith("box has nova (rank 4, ")
+    assert stack.client.models.retrieve("nova").model_extra == {"parent": "base"}  # at once
+    assert stack.client.chat.completions.create(model="nova", messages=MESSAGES).model == "nova"
     assert early.result(timeout=PATIENCE).model == "nova"
     assert stack.thothy("models", "alias", "house", "nova").stdout == "house now stands for nova.\n"
     assert stack.answered("house") == "nova"
-    eventually(lambda: "house" in {model.id for model in stack.client.models.list()})
     assert stack.client.models.retrieve("house").model_extra == {"parent": "base"}
     assert stack.client.chat.completions.create(model="house", messages=MESSAGES).model == "house"
 
@@ -118,6 +122,8 @@ def test_adapters_from_the_start_to_the_bill(stack: Stack, tmp_path: Path) -> No
 
     # One that is unloaded keeps its queued jobs until it is loaded again.
     assert stack.thothy("adapters", "unload", "nova").stdout == "box no longer has nova.\n"
+    with pytest.raises(NotFoundError):
+        stack.client.chat.completions.create(model="house", messages=MESSAGES)
     waiting = stack.producer.enqueue(Chat(messages=MESSAGES), model="house")
     assert "1 job waits for house, an alias of nova, which no engine serves." in stack.thothy("queue", "status").stdout
     assert stack.thothy("adapters", "unload", "nova", exit_code=1).stderr.startswith(
@@ -127,11 +133,11 @@ def test_adapters_from_the_start_to_the_bill(stack: Stack, tmp_path: Path) -> No
     assert waiting.result(timeout=PATIENCE).model == "nova"
 
     # The bill has them under their own names, with the seconds of requests over HTTP.
-    eventually(lambda: len(stack.rows("SELECT FROM interactive_usage")) == 2)
+    eventually(lambda: stack.rows("SELECT sum(requests) AS n FROM interactive_usage")[0].n == 3)
     assert {row.adapter for row in stack.rows("SELECT adapter FROM interactive_usage")} == {"acme", "nova"}
     lines = drain_report(stack.record, datetime.now(UTC) - timedelta(hours=1)).bill.by("model")
     assert {name: (line.usage.accepted, line.usage.requests) for name, line in lines.items()} == {
-        "acme": (3, 1), "base": (1, 0), "nova": (3, 1),
+        "acme": (3, 1), "base": (1, 0), "nova": (3, 2),
     }  # fmt: skip
 
 
@@ -153,6 +159,27 @@ def test_what_cannot_be_loaded_is_one_sentence(stack: Stack, tmp_path: Path) -> 
     assert "use_dora (True) is not implemented" in refused
     assert stack.thothy("adapters", "list").stdout == before
     assert stack.producer.enqueue(Chat(messages=MESSAGES), model="acme").result(timeout=PATIENCE).model == "acme"
+
+
+def test_what_has_not_got_an_adapter_is_named(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = small_adapter(tmp_path / "good")
+    [here] = [engine for engine in engines(stack.record) if engine.name == "box"]
+    session = uuid4()
+    with stack.record.begin() as connection:
+        given = {"id": session, "name": "late", "model": "base", "adapters": "{}", "capacity": 1, "state": "loading"}
+        connection.execute(text(REGISTER), given | {"age": 1, "silent": -3600, "worker_silent": None})
+        connection.execute(
+            text("UPDATE engine_session SET machine = :m WHERE id = :id"), {"m": here.machine, "id": session}
+        )
+    loaded = stack.thothy("adapters", "load", f"slow={good}", exit_code=1)
+    assert loaded.stdout.startswith("box has slow (rank 4, ")
+    assert "late does not have slow: it was still loading its model." in one_line(loaded)
+    with stack.record.begin() as connection:
+        connection.execute(text("DELETE FROM engine_session WHERE id = :id"), {"id": session})
+    monkeypatch.setattr("thothy_ai.admin.adapters.REGISTER_SECONDS", 0.0)
+    unheard = stack.thothy("adapters", "unload", "slow", exit_code=1)
+    assert unheard.stdout.startswith("box no longer has slow.")
+    assert "slow on box: Postgres has not heard of it yet" in one_line(unheard)
 
 
 def test_a_hundred_adapters(stack: Stack, tmp_path: Path) -> None:

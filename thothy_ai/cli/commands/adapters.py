@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 app = typer.Typer(name="adapters", no_args_is_help=True, help="Load, unload and list the adapters of engines.")
 
 DIGEST_CHARS = 12
+UNRECORDED = (
+    "Postgres has not heard of it yet, and jobs are routed as before: `thothy engines` shows the engine's state"
+)
+AGAIN = "Repeat the command once `thothy engines` shows it as ready."
 OfModel = Annotated[
     str | None,
     typer.Option("--model", metavar="MODEL", help="Only engines of this model, if those of this machine have several."),
@@ -40,30 +45,36 @@ def load(
 
     Example: thothy adapters load acme=./acme-voice
     """
-    from thothy_ai.admin.adapters import await_registration, check_name
+    from thothy_ai.admin.adapters import await_registration, check_name, engines_here
     from thothy_ai.admin.adapters import load as load_one
     from thothy_ai.engine.api.errors import EngineError
 
     folders = parsed(adapters)
-    settings, refused = load_settings(), False
+    settings, missing = load_settings(), False
     with database() as engine:
         here = _engines(engine, model)
+        left_alone = engines_here(engine, here[0].model_name, state="loading")
         for name in folders:
             check_name(engine, name, here[0].model_name)
         for each in here:
             loaded: dict[str, str] = {}
             for name, folder in folders.items():
+                slow = f"{each.name} is loading {name}; on a GPU, the first adapter of an engine takes up to a minute"
                 try:
-                    found = load_one(settings, each, name, folder)
+                    found = load_one(settings, each, name, folder, partial(_report, slow))
                 except EngineError as error:
-                    refused = True
+                    missing = True
                     _report(f"{name} on {each.name}: {error}")
                 else:
                     loaded[name] = found.digest
                     size = f"rank {found.rank}, {found.num_bytes / 1e6:,.1f} MB, {found.digest[:DIGEST_CHARS]}"
                     print_text(f"{each.name} has {name} ({size}).")
-            await_registration(engine, each, loaded)
-    if refused:
+            if loaded and not await_registration(engine, each, loaded):
+                missing = True
+                _report(f"{', '.join(loaded)} on {each.name}: {UNRECORDED}")
+    for each in left_alone:
+        _report(f"{each.name} does not have {', '.join(folders)}: it was still loading its model. {AGAIN}")
+    if missing or left_alone:
         raise typer.Exit(FAILED)
 
 
@@ -93,9 +104,11 @@ def unload(
             except EngineError as error:
                 refused = True
                 _report(f"{name} on {each.name}: {error}")
-            else:
-                await_registration(engine, each, {}, unloaded=name)
-                print_text(f"{each.name} no longer has {name}.")
+                continue
+            print_text(f"{each.name} no longer has {name}.")
+            if not await_registration(engine, each, {}, unloaded=name):
+                refused = True
+                _report(f"{name} on {each.name}: {UNRECORDED}")
         others = [other for each in list_adapters(engine) if each.name == name for other in each.engines]
         with engine.connect() as connection:
             waiting = unserved_jobs(connection).jobs.get(name, 0)
@@ -179,6 +192,8 @@ def _engines(database: Engine, model: str | None, *, one_model: bool = True) -> 
     from thothy_ai.admin.adapters import engines_here
 
     found = engines_here(database, model)
+    if not found and (loading := engines_here(database, model, state="loading")):
+        fail(f"{', '.join(each.name for each in loading)}: still loading the model. {AGAIN}")
     if not found:
         fail(f"no engine {f'of {model} ' if model else ''}is ready on this machine: `thothy engines` lists all")
     if one_model and len(models := sorted({each.model_name for each in found})) > 1:

@@ -307,8 +307,8 @@ class Fleet:
             )
         known = sessions.get(info.session_id, NOTHING)
         if known.adapters:  # one that was unloaded is recorded for some seconds
-            has = {each.name for each in await engine.client.adapters()}
-            gone = {name for name, adapter in known.adapters.items() if adapter not in has}
+            loaded = {each.name for each in await engine.client.adapters()}
+            gone = {name for name, adapter in known.adapters.items() if adapter not in loaded}
             adapters = {name: adapter for name, adapter in known.adapters.items() if name not in gone}
             known = replace(known, models=known.models - gone, adapters=adapters)
         return known

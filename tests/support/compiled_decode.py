@@ -40,6 +40,7 @@ def shared_bytes(
         "AHEAD": ahead,
         "GROUP_ROWS": GROUP_ROWS,
         "WINDOW": None,
+        "CHUNKED": False,
         "SOFT_CAP": None,
         "sinks": None,
         "group_skipped": None,

@@ -76,6 +76,29 @@ def test_bytes_and_parameters_are_counted(family: str, tmp_path: Path) -> None:
     assert model.num_bytes == sum(tensor.nbytes for tensor in saved.values())
 
 
+def apart(tensors: dict[str, Tensor]) -> None:
+    """Transposed stacks one expert at a time, as quantized checkpoints of Llama 4 have them."""
+    for name in [name for name in tensors if name.endswith("experts.gate_up_proj")]:
+        prefix = name.removesuffix("gate_up_proj")
+        for expert, (gate_up, down) in enumerate(
+            zip(tensors.pop(name), tensors.pop(f"{prefix}down_proj"), strict=True)
+        ):
+            gate, up = gate_up.t().chunk(2)
+            for part, matrix in (("gate_proj", gate), ("up_proj", up), ("down_proj", down.t())):
+                tensors[f"{prefix}{expert}.{part}.weight"] = matrix.contiguous()
+
+
+@pytest.mark.parametrize("weights", ["auto", "fp8"])
+@pytest.mark.parametrize("inner", [24, 48])  # with either, one of both matrices is square
+def test_experts_of_llama4_may_be_stored_one_by_one(inner: int, weights: str, tmp_path: Path) -> None:
+    folder = tiny_model("llama4_text", tmp_path, intermediate_size=inner)
+    together = load(folder, weights)
+    rewrite(folder, apart)
+    model = load(folder, weights)
+    assert torch.equal(logits(model), logits(together))
+    assert model.num_bytes == together.num_bytes
+
+
 def test_fp8_experts_take_a_quarter(tmp_path: Path) -> None:
     folder = tiny_model("qwen3_moe", tmp_path, num_attention_heads=3, num_key_value_heads=1, head_dim=6)
     saved = load(folder).num_bytes - load(folder, "fp8").num_bytes  # attention's sizes are no multiples of 16

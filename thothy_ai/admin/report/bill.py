@@ -2,13 +2,13 @@
 
 - *cost*: the price of the busy seconds, of attempts with and without an artifact, and of requests over HTTP.
 - An adapter has a line of its own among the models. Its seconds are its model's, and have the model's price unless the
-  adapter has one.
+  adapter has one. It has so many of its model's seconds of residency; the model has the rest, with all idle time.
 - *idle cost*: the price of the seconds in which an engine was resident and computed for neither. It belongs to no
   kind and no tenant, and is therefore only in the total, and with its model and hour.
 - *cost per artifact*: the cost without that of requests over HTTP, divided by the accepted artifacts; in the total also
   with the idle cost.
 - *approved per compute-hour*: as in the drain report, where a kind's or a tenant's share of the residency is its share
-  of the busy seconds of jobs.
+  of the busy seconds of jobs; an adapter's is that share of its model's residency.
 
 Prices are those of the current settings, and a bill names them: what is stored are seconds.
 """
@@ -16,8 +16,8 @@ Prices are those of the current settings, and a bill names them: what is stored 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from thothy_ai.admin.report.usage import SUMS, BilledUsage, KeyUsage, UsageRow
@@ -139,29 +139,50 @@ class Bill:
         if dimension == "key":
             for used in self.keys:
                 groups[used.key].append(used)
-        for row in self.rows if dimension != "key" else ():
-            if dimension == "hour":
-                groups[row.hour.isoformat()].append(row)
-            elif dimension == "model":
+        elif dimension == "model":
+            for row in self._with_shares():
                 groups[row.billed_as].append(row)
-            elif row.kind:
-                groups[row.kind if dimension == "kind" else row.tenant].append(row)
-        busy = sum(row.usage.jobs_seconds for row in self.rows)
-        residency = sum(row.usage.resident_seconds for row in self.rows) / busy if busy else 0.0
-        adapted: defaultdict[str, float] = defaultdict(float)  # busy seconds that are in lines of their own
-        for row in self.rows if dimension == "model" else ():
-            adapted[row.model_name] += row.usage.busy_seconds if row.adapter else 0.0
-        return {name: self._line(groups[name], residency, adapted) for name in sorted(groups)}
+        else:
+            for row in self.rows:
+                if dimension == "hour":
+                    groups[row.hour.isoformat()].append(row)
+                elif row.kind:
+                    groups[row.kind if dimension == "kind" else row.tenant].append(row)
+        residency = {} if dimension == "hour" else self._residency(by_model=dimension == "model")
+        return {name: self._line(groups[name], residency) for name in sorted(groups)}
 
-    def _line(
-        self, rows: Iterable[UsageRow | KeyUsage], residency: float = 0.0, adapted: Mapping[str, float] | None = None
-    ) -> BillLine:
-        """The sum of these rows; without residency of their own, each second of their jobs has so many of it. `adapted`
-        are busy seconds of models that other lines have.
+    def _with_shares(self) -> Iterator[UsageRow]:
+        """The rows, with the residency of models divided between them and their adapters: an adapter has the seconds in
+        which it was busy, and the model the rest, idle time included.
+        """
+        resident, adapted = defaultdict[str, float](float), defaultdict[str, float](float)  # by model
+        for row in self.rows:
+            resident[row.model_name] += row.usage.resident_seconds
+            adapted[row.model_name] += row.usage.busy_seconds if row.adapter else 0.0
+        for row in self.rows:
+            model, seconds = row.model_name, row.usage.resident_seconds
+            if divided := min(adapted[model], resident[model]):
+                # An attempt is billed to the hour of its end: it may be longer than the residency.
+                seconds *= 1 - divided / resident[model]
+                seconds += row.usage.busy_seconds * divided / adapted[model] if row.adapter else 0.0
+            yield replace(row, usage=replace(row.usage, resident_seconds=seconds))
+
+    def _residency(self, *, by_model: bool) -> dict[str, float]:
+        """By model, the seconds of residency for each busy second of its jobs, or of all jobs."""
+        used: dict[str, BilledUsage] = defaultdict(BilledUsage)
+        for row in self.rows:
+            used[row.model_name] += row.usage
+        if not by_model:
+            used = dict.fromkeys(used, sum(used.values(), BilledUsage()))
+        return {model: of.resident_seconds / of.jobs_seconds for model, of in used.items() if of.jobs_seconds}
+
+    def _line(self, rows: Iterable[UsageRow | KeyUsage], residency: Mapping[str, float] | None = None) -> BillLine:
+        """The sum of these rows. `residency`: by model, the seconds for each busy second of their jobs; empty: their
+        own.
         """
         # Idle time is the rest of a model's residency. It is not negative: an attempt is billed to the hour of its end.
         used: dict[tuple[str, str], BilledUsage] = defaultdict(BilledUsage)  # by model and adapter
-        busy: dict[str, float] = defaultdict(float, adapted or {})
+        busy: dict[str, float] = defaultdict(float)
         for row in rows:
             used[row.model_name, row.adapter] += row.usage
             busy[row.model_name] += row.usage.busy_seconds
@@ -170,6 +191,7 @@ class Bill:
             for (model, adapter), of in used.items()
         }
         usage = sum(used.values(), BilledUsage())
+        share = sum(of.jobs_seconds * (residency or {}).get(model, 0.0) for (model, _), of in used.items())
         return BillLine(
             usage,
             sum(idle.values()),
@@ -177,7 +199,7 @@ class Bill:
             self._cost({name: of.wasted_seconds for name, of in used.items()}),
             self._cost(idle),
             self._cost({name: of.interactive_seconds for name, of in used.items()}),
-            usage.resident_seconds or usage.jobs_seconds * residency,
+            share or usage.resident_seconds,
         )
 
     def _cost(self, seconds: Mapping[tuple[str, str], float]) -> float | None:

@@ -54,6 +54,27 @@ def test_an_adapter_has_its_own_line_at_its_model_s_price_and_idle_time_is_count
     assert table(bill)["acme"][:5] == ["4", "-", "-", "20.0", "20.0"]
 
 
+@pytest.mark.parametrize("resident", [0.0, 50.0, 100.0, 1_000.0])
+def test_lines_of_models_and_adapters_add_up_to_the_whole_residency(resident: float) -> None:
+    """Also where attempts that began earlier make it shorter than the busy seconds."""
+    asked = BilledUsage(busy_seconds=20.0, interactive_seconds=4.0, decided=2, approved=1)
+    other = replace(row("hook", "large", BilledUsage(busy_seconds=8.0)), adapter="acme")  # of another model
+    rows = [replace(row("hook", "small", asked), adapter=name) for name in ("acme", "acme", "nova")]
+    rows += [USED, other, row("", "large", BilledUsage(resident_seconds=10.0)),
+             row("", "small", BilledUsage(resident_seconds=resident))]  # fmt: skip
+    bill = Bill(tuple(rows))
+    lines, total = bill.by("model"), bill.total
+    assert sum(of.usage.resident_seconds for of in lines.values()) == pytest.approx(10.0 + resident)
+    assert sum(of.usage.busy_seconds for of in lines.values()) == total.usage.busy_seconds == 108.0
+    assert sum(of.idle_seconds for of in lines.values()) == pytest.approx(total.idle_seconds)
+    for name, of in lines.items():
+        assert of.usage.resident_seconds >= 0
+        if resident >= 100.0:
+            assert of.usage.resident_seconds == pytest.approx(of.usage.busy_seconds + of.idle_seconds), name
+    if resident:
+        assert lines["nova"].resident_seconds == pytest.approx(resident * 16 / (3 * 16 + 40))
+
+
 def test_the_yields_and_drafts_have_columns_and_what_people_approve_once_they_decide() -> None:
     made = replace(USED.usage, with_output=20, with_artifact=10, clean=5, draft_seconds=4.0, redeemed_seconds=2.0)
     undecided = Bill((row("hook", "small", made), RESIDENT))

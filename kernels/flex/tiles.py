@@ -77,8 +77,10 @@ class Tiles:
             for done in range(0, queries, step)
         ]
         tiles = tiles * 2 if len(tiles) == 1 else tiles
-        columns = torch.tensor(tiles, dtype=torch.int64).T.to(batch.rows.device, non_blocking=True)
-        members, first_tokens, firsts, counts = columns
+        device = batch.rows.device
+        # From pageable memory, the host would wait for what it has launched.
+        columns = torch.tensor(tiles, dtype=torch.int64, pin_memory=device.type == "cuda").T
+        members, first_tokens, firsts, counts = columns.to(device, non_blocking=True)
         return cls.of(batch.rows[members], first_tokens, firsts, counts, heads, height)
 
 

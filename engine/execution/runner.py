@@ -267,7 +267,8 @@ class Runner:
 
     def _warm_up_steps(self, tokens: int) -> Iterator[list[int]]:
         """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""
-        yield from ([1], [1] * self._max_rows)
+        prompts = [2] * min(self._max_rows, tokens // 2)  # recurrences of many prompts have other kernels
+        yield from filter(None, ([1], [1] * self._max_rows, prompts))
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)
             yield sorted(min(self._longest, most - begin) for begin in range(0, most, self._longest))

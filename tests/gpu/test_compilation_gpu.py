@@ -83,11 +83,12 @@ def requests(count: int) -> list[GrammarRequest]:
     return made
 
 
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"weights": "fp8", "max_rows": 8},
-    {"weights": "fp8", "kv_dtype": "fp8"},
-    {"graphs": False},
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("qwen3-0.6b", {}),
+    ("qwen3-0.6b", {"weights": "fp8", "max_rows": 8}),
+    ("qwen3-0.6b", {"weights": "fp8", "kv_dtype": "fp8"}),
+    ("qwen3-0.6b", {"graphs": False}),
+    ("qwen3.5-4b", {}),
 ]
 
 
@@ -135,13 +136,13 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
     assert not any(map(any, during.values()))
 
 
-@pytest.mark.parametrize("overrides", VARIANTS, ids=str)
+@pytest.mark.parametrize(("shape", "overrides"), VARIANTS, ids=str)
 def test_nothing_is_compiled_once_an_engine_is_ready(
-    compiled: list[str], overrides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    compiled: list[str], shape: str, overrides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048)
     options = replace(usual, **overrides)
-    drain = BenchCore(bench_model("qwen3-0.6b", options), options)
+    drain = BenchCore(bench_model(shape, options), options)
     submit = drain.core.submit
     monkeypatch.setattr(drain.core, "submit", lambda request: submit(request, getattr(request, "grammar", None)))
     compiled.clear()

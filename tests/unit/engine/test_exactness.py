@@ -15,6 +15,7 @@ from tests.support.tiny_models import FAMILIES
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
@@ -54,10 +55,14 @@ def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
 
 # The last number is more than rows and contexts can hold.
 @pytest.mark.parametrize(("oracle", "tokens"), spread(FAMILIES, [1, 60, 150, 100_000], each=2), indirect=["oracle"])
-def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int) -> None:
+def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
-        core = build_core(loaded, options, on_events)
-        core._runner.warm_up(tokens)
+        core, prompts, apply = build_core(loaded, options, on_events), set[int](), Rows.apply
+        with monkeypatch.context() as during:
+            record = lambda rows, step: prompts.add(sum(step.counts > 1)) or apply(rows, step)  # noqa: E731
+            during.setattr(Rows, "apply", record)
+            core._runner.warm_up(tokens)
+        assert {0, min(core._config.max_rows, tokens // 2)} <= prompts  # many have kernels of their own
         return core
 
     oracle.check(options(preempted=True, chunked=False, overlap=True, prefix_cache=True), build=warmed)

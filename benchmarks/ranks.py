@@ -49,6 +49,7 @@ TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 500}
 CONTEXT = 512  # tokens of a prompt
 SHORT, LONG = 32, 160  # tokens of outputs
 MUST_DECODE, MUST_70B = 1.5, 1.6
+CASE_SECONDS = 300.0  # a case that takes longer hangs
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,18 @@ def main() -> None:
     on_gpu, many = arguments.device != "cpu", arguments.devices
     shapes = arguments.shape or (["qwen3-0.6b", "llama-8b", "llama-70b"] if on_gpu else ["tiny"])
     figures: list[tuple[str, str, str]] = []
+    began = time.perf_counter()
+
+    def note(name: str, value: str, must: str = "") -> None:
+        figures.append((name, value, must))
+        print(f"after {time.perf_counter() - began:.0f} s:", name, value, must, sep=" | ", flush=True)
 
     def run(case: Case) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.ranks", "--device", arguments.device, "--case"]
-        done = subprocess.run([*command, json.dumps(asdict(case))], stdout=subprocess.PIPE, text=True, check=True)
+        command.append(json.dumps(asdict(case)))
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=CASE_SECONDS)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        print(case, {key: value for key, value in found.items() if key != "tokens"}, file=sys.stderr)
+        print(case, {key: value for key, value in found.items() if key != "tokens"}, file=sys.stderr, flush=True)
         return found
 
     for shape in shapes:
@@ -90,12 +97,10 @@ def main() -> None:
                 same = [agreed(*each) for each in zip(one, two, strict=True)]
                 whole = sum(count == len(tokens) for count, tokens in zip(same, one, strict=True))
                 must = f"{len(one)} of {len(one)}" if dtype == "float32" else ""
-                figures.append((f"{shape}, {dtype}: outputs that are the same", f"{whole} of {len(one)}", must))
+                note(f"{shape}, {dtype}: outputs that are the same", f"{whole} of {len(one)}", must)
                 if dtype == "bfloat16":
                     mean = sum(same) / len(same)
-                    figures.append(
-                        (f"{shape}, {dtype}: tokens before the first other one", f"{mean:.0f} of {LONG}", "")
-                    )
+                    note(f"{shape}, {dtype}: tokens before the first other one", f"{mean:.0f} of {LONG}")
         case = Case(shape, "bfloat16" if on_gpu else "float32", many, rows)
         two = run(case)
         one = model_of_one(two, rows) if shape == "llama-70b" and not two["fits_one"] else run(replace(case, devices=1))
@@ -106,10 +111,8 @@ def main() -> None:
             beside = (
                 f"{1e3 * two['seconds'][count]:.2f} ms, {ratio:.2f} x {one['what']}'s {1e3 * one['seconds'][count]:.2f}"
             )
-            figures.append((f"{shape}: a decode step of {count} rows on {many}", beside, must))
-        figures.append((f"{shape}: tokens of KV on {many}", f"{two['kv_tokens']:,}", ""))
-    for figure in figures:
-        print(*figure, sep=" | ")
+            note(f"{shape}: a decode step of {count} rows on {many}", beside, must)
+        note(f"{shape}: tokens of KV on {many}", f"{two['kv_tokens']:,}")
     if on_gpu and not arguments.shape:
         record("One model on two GPUs", "Engine", "python -m benchmarks.ranks", figures)
 

@@ -1,11 +1,12 @@
 """What the HTTP door costs on a GPU, and how interactive requests fare while a backlog drains.
 
-    python -m benchmarks.door_gpu --tokenizer FOLDER [--shape llama-8b] [--jobs 400] [--seconds 12]
+    python -m benchmarks.door_gpu --tokenizer FOLDER [--shape llama-8b] [--jobs 400] [--seconds 12] [--slow]
 
 An engine and `thothy serve` are processes of their own. First the jobs of `workloads/templates.json`, 256 at a time,
 as streams through the engine's socket, through the door, and through the socket again. Then a backlog of prompts of
 1,000 tokens and outputs of 200, as many at a time as a worker has: how many requests it ends per second, alone and
 beside interactive requests of the same lengths at shares of that rate, and how long those wait for their first token.
+With `--slow`, what the engine did is printed for each of them that waits longer than its target.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import random
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import Row, record, table
+from benchmarks.slow_tokens import HEADS as SLOW_HEADS
+from benchmarks.slow_tokens import Watch
 from thothy_ai.bench.models import random_folder
-from thothy_ai.bench.service.load import LoadClient
+from thothy_ai.bench.service.load import Load, LoadClient
 from thothy_ai.bench.workload import WorkloadJob, read_workload
 from thothy_ai.embedded.process import Process, Program, accepts, free_port, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
@@ -37,7 +40,7 @@ SHARES = (0.3, 0.5, 0.7)  # of the drain's rate
 RAMP_SECONDS = 8.0  # until the backlog runs evenly
 TOKENS = range(100, 100_000)  # of prompts: no special ones
 WORKLOAD = Path(__file__).parent / "workloads" / "templates.json"
-HEADS = ("measurement", "result", "target")
+TARGET_SECONDS = 0.2  # until the first token, at p99
 
 
 @dataclass(frozen=True)
@@ -160,53 +163,69 @@ class Backlog:
             self.ended, number = self.ended + 1, number + 1
 
 
-async def _templates(client: EngineClient, server: HttpServer, model: str, jobs: int) -> list[Row]:
+class Figures:
+    """The rows of the table. Each is printed as soon as it is known."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._began = time.perf_counter()
+
+    def add(self, name: str, value: str, target: str = "") -> None:
+        self.rows.append((name, value, target))
+        print(f"after {time.perf_counter() - self._began:.0f} s:", name, value, target, sep=" | ", flush=True)
+
+
+async def _templates(client: EngineClient, server: HttpServer, model: str, jobs: int, figures: Figures) -> None:
     some = read_workload(WORKLOAD).jobs[:jobs]
     await _by_socket(client, some[: jobs // 4], "warm-up")
     before = await _by_socket(client, some, "before")
     door = await _by_door(server, model, some, "door")
     after = await _by_socket(client, some, "after")
-    return [
-        (f"{jobs:,} templates, 256 at a time: socket, door, socket", f"{before:.2f}, {door:.2f}, {after:.2f} s", ""),
-        ("door over socket", f"{door / ((before + after) / 2):.3f}", "1.03"),
-    ]
+    figures.add(f"{jobs:,} templates, 256 at a time: socket, door, socket", f"{before:.2f}, {door:.2f}, {after:.2f} s")
+    figures.add("door over socket", f"{door / ((before + after) / 2):.3f}", "1.03")
 
 
-async def _curve(client: EngineClient, server: HttpServer, model: str, seconds: float) -> list[Row]:
+async def _curve(
+    client: EngineClient, server: HttpServer, model: str, seconds: float, figures: Figures, *, slow: bool
+) -> None:
     asking = LoadClient(server, model, PROMPT, OUTPUT, seed=0, patience=60.0)
     await asking.prepare()
-    backlog = Backlog(client)
-    rows: list[Row] = []
-    async with backlog.running():
+    backlog, watch = Backlog(client), Watch(client)
+
+    async def asked(rate: float) -> tuple[float, Load]:
+        """When it began, and what came of it."""
+        load = await asking.run(rate, seconds, 20)
+        return time.perf_counter() - load.seconds, load
+
+    async with backlog.running(), watch.running() if slow else nullcontext():
         await asyncio.sleep(RAMP_SECONDS)
         alone = await backlog.rate(seconds)
-        rows.append(("requests of the backlog per second, alone", f"{alone:.1f}", ""))
+        figures.add("requests of the backlog per second, alone", f"{alone:.1f}")
         for share in SHARES:
-            load, beside = await asyncio.gather(asking.run(share * alone, seconds, 20), backlog.rate(seconds))
+            (began, load), beside = await asyncio.gather(asked(share * alone), backlog.rate(seconds))
             times = [1e3 * (load.percentile("first_token", part) or 0.0) for part in (0.5, 0.99)]
             failed = len(load.samples) - len(load.answered)
-            rows.append(
-                (
-                    f"first token at {share:.0%} of that rate, p50 and p99",
-                    f"{times[0]:.0f} and {times[1]:.0f} ms ({len(load.samples)} requests, {failed} failed)",
-                    "200 ms at p99",
-                )
+            figures.add(
+                f"first token at {share:.0%} of that rate, p50 and p99",
+                f"{times[0]:.0f} and {times[1]:.0f} ms ({len(load.samples)} requests, {failed} failed)",
+                f"{1e3 * TARGET_SECONDS:.0f} ms at p99",
             )
-            rows.append((f"the backlog beside {share:.0%}", f"{beside:.1f} per second", ""))
-    return rows
+            figures.add(f"the backlog beside {share:.0%}", f"{beside:.1f} per second")
+            if found := watch.rows(began, load.samples, TARGET_SECONDS) if slow else []:
+                print(table(SLOW_HEADS, found), flush=True)
 
 
-async def _measure(of: Stage, jobs: int, seconds: float) -> tuple[list[Row], str]:
-    client, server = connect(of.socket), HttpServer(of.api)
+async def _measure(of: Stage, jobs: int, seconds: float, *, slow: bool) -> tuple[list[Row], str]:
+    client, server, figures = connect(of.socket), HttpServer(of.api), Figures()
     await client.start()
     try:
         info = await client.info()
-        rows = await _templates(client, server, info.model_name, jobs)
-        rows += await _curve(client, server, info.model_name, seconds)
+        await _templates(client, server, info.model_name, jobs, figures)
+        await _curve(client, server, info.model_name, seconds, figures, slow=slow)
     finally:
         await server.close()
         await client.close()
-    return rows, info.device
+    return figures.rows, info.device
 
 
 def main() -> None:
@@ -216,14 +235,14 @@ def main() -> None:
     parser.add_argument("--shape", default="llama-8b")
     parser.add_argument("--jobs", type=positive(int), default=400)
     parser.add_argument("--seconds", type=positive(float), default=12.0, help="of each rate")
+    parser.add_argument("--slow", action="store_true", help="print what the engine did before each late first token")
     options = parser.parse_args()
     with parser.checked(), stage(options.shape, options.tokenizer) as of:
-        rows, device = asyncio.run(_measure(of, options.jobs, options.seconds))
+        rows, device = asyncio.run(_measure(of, options.jobs, options.seconds, slow=options.slow))
     subject = f"The HTTP door on a GPU: {options.shape}"
     arguments = f"--shape {options.shape} --jobs {options.jobs} --seconds {options.seconds:g}"
     command = f"python -m benchmarks.door_gpu --tokenizer FOLDER {arguments}"
     record(subject, "Service", command, rows, device=device)
-    print(table(HEADS, rows))
 
 
 if __name__ == "__main__":

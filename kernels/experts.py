@@ -69,8 +69,8 @@ class Routing:
     """Each token goes to the `top_k` experts of the highest scores, the first of equal ones first.
 
     Scores are softmax or sigmoid of the logits, in float32; a correction [E], if there is one, is added for the choice
-    only. Of several groups, equal runs of experts, only the `kept_groups` whose two best scores have the highest sums
-    take part. The chosen scores are the weights: `renormalized` to a sum of one, then times `scale`.
+    only. Of several groups, equal runs of experts, only the `kept_groups` whose `best` highest scores, one or two, have
+    the highest sums take part. The chosen scores are the weights: `renormalized` to a sum of one, then times `scale`.
     """
 
     top_k: int
@@ -79,6 +79,7 @@ class Routing:
     scale: float = 1.0
     groups: int = 1
     kept_groups: int = 1
+    best: int = 2
 
 
 class Routed(NamedTuple):

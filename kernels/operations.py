@@ -117,6 +117,26 @@ class Operations(Protocol):
         """
         ...
 
+    def rotate_and_cache_latents(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        weight: Tensor,
+        eps: float,
+        rotary: Rotary,
+        positions: Tensor,
+        slots: Tensor,
+        cache: LayerCache,
+        out: Tensor,
+        /,
+        *,
+        interleaved: bool,
+    ) -> None:
+        """Queries' last numbers [T, heads, rotary] are rotated into those of `out` [T, heads, rank + rotary]; of kv
+        [T, rank + rotary], the latents, normed by weight [rank], and the rotated keys are cached.
+        """
+        ...
+
     def attention(self, shape: AttentionShape, /) -> Attention:
         """Attention for steps of at most this shape."""
         ...

@@ -1,7 +1,8 @@
 """What attention reads: one layer's paged KV cache, and the sequences of a step.
 
 A cache is `[num_blocks, block_size, num_kv_heads, head_dim]`, once for keys and once for values. Block 0 is a dummy
-that no sequence owns: padded rows write there.
+that no sequence owns: padded rows write there. In multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024) all
+heads read one key of a token, and its first numbers, the latent, are the value: only keys are kept.
 """
 
 from __future__ import annotations
@@ -18,10 +19,17 @@ _Place = TypeVar("_Place", int, Tensor)
 
 
 class KVHeads(NamedTuple):
-    """The keys that a layer keeps of a token, and as many values, each of `size` numbers."""
+    """The keys that a layer keeps of a token, and as many values, each of `size` numbers; with `latent`, only keys,
+    whose first `latent` numbers are the values.
+    """
 
     number: int
     size: int
+    latent: int = 0
+
+    @property
+    def value_size(self) -> int:
+        return self.latent or self.size
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class AttentionShape:
     """What attention is built for. At most `max_rows` sequences per step, each of at most `max_context` tokens.
 
     `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`. `others` are the heads of
-    layers that have others than `num_kv_heads` of `head_dim`.
+    layers that have others than `num_kv_heads` of `head_dim`. `latent`: as in `KVHeads`.
     """
 
     max_rows: int
@@ -42,16 +50,30 @@ class AttentionShape:
     kv_dtype: torch.dtype
     device: torch.device
     others: tuple[KVHeads, ...] = ()
+    latent: int = 0
 
     @property
     def heads_per_kv(self) -> int:
         """Query heads of one KV head."""
         return self.num_heads // self.num_kv_heads
 
+    @property
+    def value_dim(self) -> int:
+        """The size of values, and of results."""
+        return self.latent or self.head_dim
+
+    @property
+    def rest_dim(self) -> int:
+        """Numbers of a key that are no part of its value; 0 where values are kept apart from keys."""
+        return self.head_dim - self.value_dim
+
     def by_heads(self) -> dict[KVHeads, AttentionShape]:
         """The shape of the layers with each kind of heads."""
-        kinds = (KVHeads(self.num_kv_heads, self.head_dim), *self.others)
-        return {each: replace(self, num_kv_heads=each.number, head_dim=each.size, others=()) for each in kinds}
+        kinds = (KVHeads(self.num_kv_heads, self.head_dim, self.latent), *self.others)
+        return {
+            each: replace(self, num_kv_heads=each.number, head_dim=each.size, latent=each.latent, others=())
+            for each in kinds
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +116,7 @@ PLAIN = AttentionParams()  # of most families: all of the context, no cap
 class LayerCache(NamedTuple):
     """One layer's cache. An fp8 cache (float8_e4m3fn) has a scale for each token and KV head:
     `key_scales`, `value_scales` [num_blocks, block_size, num_kv_heads] float32; the value is the stored one times it.
-    `table`: which of a sequence's block tables says where its tokens lie.
+    `table`: which of a sequence's block tables says where its tokens lie. Values that are latents are a view of keys.
     """
 
     keys: Tensor
@@ -102,6 +124,12 @@ class LayerCache(NamedTuple):
     key_scales: Tensor | None = None
     value_scales: Tensor | None = None
     table: int = 0
+
+    @property
+    def heads(self) -> KVHeads:
+        """The heads that lie in it."""
+        (number, size), values = self.keys.shape[2:], self.values.shape[3]
+        return KVHeads(number, size, 0 if values == size else values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +189,7 @@ class Attention(Protocol):
         sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D] over one layer's cache, which has this step's keys and values already; `out` if it
-        is given, and otherwise a new tensor.
+        is given, and otherwise a new tensor. Over latents, results have their size.
 
         `sinks` [H] float32: each head's score of a key that every query sees beside the others and whose value is
         zeros (Xiao et al., "Efficient streaming language models with attention sinks", 2023; GPT-OSS learns them).

@@ -112,21 +112,19 @@ def _divide(batch: AttentionBatch, cache: LayerCache, params: AttentionParams) -
 
 
 def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None) -> Tensor:
-    (heads, dim), kv_heads, out = q.shape[1:], cache.keys.shape[2], torch.zeros_like(q)
+    (heads, dim), kv_heads, size = q.shape[1:], cache.keys.shape[2], cache.heads.value_size
+    out = q.new_zeros(len(q), heads, size)
     for group in division.decodes:
         # The query heads of a KV head are the query axis, so that K and V are read once for them.
         rows = len(group.rows)
         keys, values = (
-            blocks.view(-1, kv_heads * dim)
-            .index_fill_(0, group.unseen, 0)
-            .view(rows, -1, kv_heads, dim)
-            .transpose(1, 2)
+            blocks.flatten(0, 1).index_fill_(0, group.unseen, 0).unflatten(0, (rows, -1)).transpose(1, 2)
             for blocks in gather_blocks(cache, group.blocks, q.dtype)
         )
         query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
         of_heads = None if sinks is None else sinks.view(kv_heads, -1, 1)
         attended = _softmax_attention(query, keys, values, group.mask, params, of_heads)
-        out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
+        out.index_copy_(0, group.rows, attended.reshape(rows, heads, size))
     for span in division.prefills:
         queries = slice(span.start, span.start + span.count)
         keys, values = (
@@ -148,7 +146,7 @@ def _softmax_attention(
     params: AttentionParams,
     sinks: Tensor | None,
 ) -> Tensor:
-    """query [..., Q, D], keys and values [..., L, D], mask [..., Q, L] bool; None is causal, and Q is L.
+    """query [..., Q, D], keys [..., L, D], values [..., L, V], mask [..., Q, L] bool; None is causal, and Q is L.
 
     `sinks` [..., Q or 1, 1] or None: one more score for each query, with a value of zeros.
     """

@@ -11,8 +11,6 @@ from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
 
-_BEST_OF_A_GROUP = 2  # a group's score is the sum of its two highest
-
 
 def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
     """Experts of tokens x [T, K] by the router's weight [E, K] and bias [E] or none, computed in float32.
@@ -24,7 +22,7 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
     ranks = scores if correction is None else scores + correction
     if routing.groups > 1:  # experts outside the best groups take no part
         grouped: Tensor = ranks.unflatten(-1, (routing.groups, -1))
-        best = grouped.topk(_BEST_OF_A_GROUP, dim=-1).values.sum(-1)
+        best = grouped.topk(routing.best, dim=-1).values.sum(-1)
         kept = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.kept_groups]
         inside = torch.zeros_like(best, dtype=torch.bool).scatter_(1, kept, value=True)
         ranks = grouped.masked_fill(~inside[..., None], -torch.inf).flatten(-2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.reference import activation, layernorm, lora, norm, quantize, rope, rows, scores, states
+from thothy_ai.kernels.reference import activation, latents, layernorm, lora, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.reference.experts import Experts, route
@@ -32,6 +32,7 @@ class ReferenceOperations:
     sigmoid_mul = staticmethod(activation.sigmoid_mul)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
+    rotate_and_cache_latents = staticmethod(latents.rotate_and_cache_latents)
     convolve = staticmethod(states.convolve)
     gated_delta = staticmethod(states.gated_delta)
     gated_rms_norm = staticmethod(states.gated_rms_norm)

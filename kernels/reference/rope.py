@@ -66,14 +66,15 @@ def rotate_and_cache(
 
 def _write(x: Tensor, cache: Tensor, scales: Tensor | None, slots: Tensor) -> None:
     if scales is None:
-        _put(x, cache, slots)
+        write_slots(x, cache, slots)
         return
     quantized = quantize_fp8(x)
-    _put(quantized.values.view(torch.uint8), cache.view(torch.uint8), slots)  # fp8 is not indexed
-    _put(quantized.scales.squeeze(-1), scales, slots)
+    write_slots(quantized.values.view(torch.uint8), cache.view(torch.uint8), slots)  # fp8 is not indexed
+    write_slots(quantized.scales.squeeze(-1), scales, slots)
 
 
-def _put(x: Tensor, cache: Tensor, slots: Tensor) -> None:
+def write_slots(x: Tensor, cache: Tensor, slots: Tensor) -> None:
+    """Write x [T, kv_heads, head_dim] into the blocks of a cache at slots [T] int64."""
     if cache.is_contiguous():
         cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, x)
     else:  # other layers have their part of each block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,15 +38,17 @@ class Case:
     def on(self, device: torch.device) -> Case:
         """On another device."""
         tensors = {name: value.to(device) for name, value in _tensors(self.batch).items()}
-        cache = LayerCache(*(part if part is None else part.to(device) for part in self.cache[:4]))
+        cache = _changed(self.cache, lambda part: part.to(device))
         tables = tuple(table.to(device) for table in self.batch.block_tables)
         return Case(self.q.to(device), cache, replace(self.batch, block_tables=tables, **tensors))
 
     def of(self, dtype: torch.dtype) -> Case:
         """With floats of another type."""
-        return replace(
-            self, q=self.q.to(dtype), cache=LayerCache(self.cache.keys.to(dtype), self.cache.values.to(dtype))
-        )
+        return replace(self, q=self.q.to(dtype), cache=_changed(self.cache, lambda part: part.to(dtype)))
+
+    def with_latents(self, size: int) -> Case:
+        """With the first numbers of keys as values."""
+        return replace(self, cache=LayerCache(self.cache.keys, self.cache.keys[..., :size]))
 
     def with_fp8_cache(self) -> Case:
         """With the cache in fp8, each token and head with its own scales; those of unwritten slots are NaN."""
@@ -153,7 +155,7 @@ def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None =
     keys, values = _dense(case.cache.keys, case.cache.key_scales), _dense(case.cache.values, case.cache.value_scales)
     size, kv_heads = keys.shape[1:3]
     group = case.q.shape[1] // kv_heads
-    token, out = 0, torch.zeros_like(case.q, dtype=torch.float64)
+    token, out = 0, torch.zeros(*case.q.shape[:2], values.shape[3], dtype=torch.float64)
     for member, (queries, context) in enumerate(zip(case.batch.query_lens, case.batch.kv_lens, strict=True)):
         table = case.batch.block_tables[0][case.batch.rows[member]].long()
         places = torch.arange(context)
@@ -198,6 +200,14 @@ def _tensors(batch: AttentionBatch) -> dict[str, Tensor]:
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
+def _changed(cache: LayerCache, change: Callable[[Tensor], Tensor]) -> LayerCache:
+    """With each of its parts changed; latents stay a part of keys."""
+    if size := cache.heads.latent:
+        keys = change(cache.keys)
+        return LayerCache(keys, keys[..., :size])
+    return LayerCache(*(part if part is None else change(part) for part in cache[:4]))
+
+
 def _quantize(cache: Tensor) -> tuple[Tensor, Tensor]:
     scales = cache.float().abs().amax(-1) / torch.finfo(FP8).max
     return (cache.float() / scales[..., None]).to(FP8), scales
@@ -210,7 +220,8 @@ def _dense(cache: Tensor, scales: Tensor | None) -> Tensor:
 def shape_of(case: Case) -> AttentionShape:
     _, block_size, kv_heads, dim = case.cache.keys.shape
     kv_dtype = case.cache.keys.dtype
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
+    sizes = (64, case.q.shape[1], kv_heads, dim, block_size, 4096)
+    return AttentionShape(*sizes, case.q.dtype, kv_dtype, case.q.device, latent=case.cache.heads.latent)
 
 
 def over_nan(
@@ -218,6 +229,6 @@ def over_nan(
 ) -> Tensor:
     """What decode or prefill attention makes of the case, over a result that is NaN."""
     part.plan(case.batch)
-    out = torch.full_like(case.q, torch.nan)
+    out = case.q.new_full((*case.q.shape[:2], case.cache.heads.value_size), torch.nan)
     part(case.q, case.cache, case.batch, out, params, sinks)
     return out

@@ -14,7 +14,7 @@ from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, Atte
 from thothy_ai.kernels.triton.attention.decode_kernel import decode_kernel
 from thothy_ai.kernels.triton.attention.decode_merge import Partials, merge
 from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
-from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning, padded_dim
+from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning, padded_dim, padded_rest
 from thothy_ai.kernels.triton.attention.online_softmax import exponent_scale
 
 
@@ -45,7 +45,7 @@ class DecodeAttention:
         params: AttentionParams = PLAIN,
         sinks: Tensor | None = None,
     ) -> None:
-        """Fill out[:num_decode] of [T, H, D] for q [T, H, D] over the planned batch; `sinks` [H] float32 or None.
+        """Fill out[:num_decode] of [T, H, V] for q [T, H, D] over the planned batch; `sinks` [H] float32 or None.
 
         Keys and values have the same strides, and each head's dimensions lie next to each other, in q and out too.
         """
@@ -73,8 +73,9 @@ class DecodeAttention:
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             tables.stride(0), partials.group_base, exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
-            DIM=shape.head_dim, DIM_PAD=padded_dim(shape), PAGE=shape.block_size, TILE=tuning.tile, AHEAD=tuning.ahead,
-            GROUP_ROWS=tuning.group_rows, WINDOW=params.window, CHUNKED=params.chunked, SOFT_CAP=params.soft_cap,
+            DIM=shape.value_dim, DIM_PAD=padded_dim(shape), REST=shape.rest_dim or None, REST_PAD=padded_rest(shape),
+            PAGE=shape.block_size, TILE=tuning.tile, AHEAD=tuning.ahead, GROUP_ROWS=tuning.group_rows,
+            WINDOW=params.window, CHUNKED=params.chunked, SOFT_CAP=params.soft_cap,
             num_warps=tuning.warps, maxnreg=tuning.registers,
         )  # fmt: skip
         merge(partials, plan, batch, out, sinks)

@@ -31,7 +31,9 @@ def decode_kernel(
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
-    HEADS_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    DIM: tl.constexpr,  # of values, and of keys but for REST
+    DIM_PAD: tl.constexpr, REST: tl.constexpr, REST_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
     AHEAD: tl.constexpr, GROUP_ROWS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
     CHUNKED: tl.constexpr,  # at most so many: those of its chunk
@@ -68,11 +70,11 @@ def decode_kernel(
         origin, tiles = _group_part(group_skipped, member, length, TILE, WINDOW)
         until = tl.minimum(end - start, tiles)
         output, lse = _attend(
-            q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head)[:, None] + dim[None, :], used,
+            q + (token.to(tl.int64) * q_token + row % HEADS_PAD * q_head), used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + member).to(tl.int64) * table_row,
             origin + (place - start) * TILE, tl.minimum(origin + until * TILE, length), context_lens + token,
-            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-            WINDOW, CHUNKED, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, lead_rows, DIM, DIM_PAD, REST, REST_PAD,
+            PAGE, TILE, AHEAD, WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
         number = (group_base + token + GROUP_ROWS * slot) * (KV_HEADS * HEADS) + head * HEADS + row % HEADS_PAD
         _store_partial(partial_outputs, partial_lse, number, output, lse, used, DIM, DIM_PAD)
@@ -90,11 +92,11 @@ def decode_kernel(
         origin, tiles, alone = _own_part(group_skipped, unit, context, shared, TILE, WINDOW, CHUNKED)
         until = tl.minimum(end - start, tiles)
         output, lse = _attend(
-            q + (unit.to(tl.int64) * q_token + row * q_head)[:, None] + dim[None, :], used,
+            q + (unit.to(tl.int64) * q_token + row * q_head), used,
             keys, values, key_scales, value_scales, block_tables + tl.load(rows + unit).to(tl.int64) * table_row,
             origin + (place - start) * TILE, tl.minimum(origin + until * TILE, context), context_lens + unit + row * 0,
-            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, PAGE, TILE, AHEAD,
-            WINDOW, CHUNKED, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, own_rows, DIM, DIM_PAD, REST, REST_PAD,
+            PAGE, TILE, AHEAD, WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
         if alone & (place == start) & (until == tiles):
             if sinks is not None:
@@ -141,25 +143,30 @@ def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW
 
 @triton.jit
 def _attend(
-    queries,  # [ROWS, DIM_PAD] pointers
+    queries,  # [ROWS] pointers
     used,  # [ROWS]
     keys, values, key_scales, value_scales, table,
     begin, end,
     contexts,  # [ROWS] pointers
     kv_block, kv_slot, scale_block, scale_slot, scale,
-    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
-    AHEAD: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
+    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, REST: tl.constexpr, REST_PAD: tl.constexpr,
+    PAGE: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """`attend` or `attend_fp8`, each row from its window on."""
     dim = tl.arange(0, DIM_PAD)
-    query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    query = tl.load(queries[:, None] + dim[None, :], mask=used[:, None] & (dim < DIM)[None, :], other=0.0)
+    rest = None
+    if REST is not None:
+        dim = tl.arange(0, REST_PAD)
+        rest = tl.load(queries[:, None] + (DIM + dim)[None, :], mask=used[:, None] & (dim < REST)[None, :], other=0.0)
     oldest = begin  # without a window nothing uses it
     if WINDOW is not None:
         oldest = first_seen(tl.load(contexts, mask=used, other=_MAX_INT32) - 1, WINDOW, CHUNKED)
     if key_scales is None:
         output, lse = attend(
-            query, keys, values, table, begin, end, oldest,
-            kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, PAGE, TILE, AHEAD, WINDOW, SOFT_CAP,
+            query, rest, keys, values, table, begin, end, oldest,
+            kv_block, kv_slot, scale, ROWS, DIM, DIM_PAD, REST, REST_PAD, PAGE, TILE, AHEAD, WINDOW, SOFT_CAP,
         )  # fmt: skip
     else:
         output, lse = attend_fp8(

@@ -35,7 +35,7 @@ class Partials:
         group_base = shape.max_rows + num_slots
         count = group_base + shape.max_rows + group_rows * num_slots
         lse = torch.zeros(count, shape.num_heads, device=shape.device)
-        return cls(torch.zeros(*lse.shape, shape.head_dim, device=shape.device), lse, group_base, group_rows)
+        return cls(torch.zeros(*lse.shape, shape.value_dim, device=shape.device), lse, group_base, group_rows)
 
 
 def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, sinks: Tensor | None) -> None:

@@ -38,7 +38,9 @@ class DecodeTuning:
         """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these SMs hold it."""
         row_bytes = power_of_two(shape.head_dim) * shape.dtype.itemsize
         group_rows = _group_rows(shape)
-        if row_bytes > 256 or _unpacked_in_shared(shape):
+        if shape.latent:
+            tuning = DecodeTuning(32, ahead=2, warps=8, programs=sms.count, group_rows=group_rows)
+        elif row_bytes > 256 or _unpacked_in_shared(shape):
             tile = min(32, max(_MIN_TILE, 16384 // row_bytes))
             tuning = DecodeTuning(tile, ahead=2, warps=4, programs=2 * sms.count, group_rows=group_rows)
         elif _over_fp8(shape):
@@ -62,14 +64,21 @@ class DecodeTuning:
     def shared_bytes(self, shape: AttentionShape) -> int:
         """Shared memory of a program, at most: keys and values, queries, a tile's weights, places and scales."""
         rows = max(16, self.group_rows * power_of_two(shape.heads_per_kv))
-        dim = padded_dim(shape)
-        tiles = 2 * (self.ahead + _unpacked_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
+        dim, copies = padded_dim(shape), 2
+        if shape.latent:  # keys are values, too
+            dim, copies = dim + padded_rest(shape), 1
+        tiles = copies * (self.ahead + _unpacked_in_shared(shape)) * self.tile * dim * shape.kv_dtype.itemsize
         return tiles + rows * (dim + self.tile) * shape.dtype.itemsize + 16 * (self.ahead + 1) * self.tile
 
 
 def padded_dim(shape: AttentionShape) -> int:
     """The head size as it is computed with: tensor cores want 16 numbers, and of an fp8 cache half a head at a time."""
-    return power_of_two(shape.head_dim, 32 if _over_fp8(shape) else 16)
+    return power_of_two(shape.value_dim, 32 if _over_fp8(shape) else 16)
+
+
+def padded_rest(shape: AttentionShape) -> int:
+    """The same of what a key has beside its value, which is computed apart: both together are no power of two."""
+    return power_of_two(shape.rest_dim, 16)
 
 
 def _over_fp8(shape: AttentionShape) -> bool:

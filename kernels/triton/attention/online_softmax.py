@@ -35,12 +35,15 @@ def exponent_scale(params: AttentionParams, head_dim: int) -> float:
 @triton.jit
 def attend(
     query,  # [ROWS, DIM_PAD]
+    rest,  # of queries [ROWS, REST_PAD], or None
     keys, values, table,
     begin, end,
     oldest,  # [ROWS], first token that a row sees
     kv_block, kv_slot,
     scale,  # to powers of two
-    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr,
+    REST: tl.constexpr,  # numbers of a key after those that are its value, or None: values are apart
+    REST_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
     AHEAD: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
@@ -50,6 +53,8 @@ def attend(
     """
     if _INTERPRETED:
         query = query.to(tl.float32)
+        if REST is not None:
+            rest = rest.to(tl.float32)
     total = tl.zeros([ROWS, DIM_PAD], tl.float32)
     m_i = tl.full([ROWS], float("-inf"), tl.float32)
     l_i = tl.zeros([ROWS, TILE], tl.float32)
@@ -58,10 +63,16 @@ def attend(
         block, slot, inside = _places(table, first, end, PAGE, TILE)
         at = block * kv_block + slot * kv_slot
         key = _tile(keys, at, DIM, DIM_PAD).to(query.dtype)
-        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee")
+        if REST is not None:
+            key_rest = _tile(keys + DIM, at, REST, REST_PAD).to(query.dtype)
+            scores = tl.dot(rest, tl.trans(key_rest), scores, input_precision="ieee")
+        scores *= scale
         p, alpha, m_i = _probabilities(scores, first, inside, oldest, m_i, TILE, WINDOW, SOFT_CAP)
         l_i = l_i * alpha[:, None] + p
-        value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
+        value = key
+        if REST is None:
+            value = _tile(values, at, DIM, DIM_PAD).to(query.dtype)
         total = tl.dot(p.to(query.dtype), value, total * alpha[:, None], input_precision="ieee")
     l_i = nonzero(tl.sum(l_i, 1), WINDOW)
     return total / l_i[:, None], m_i + tl.log2(l_i)

@@ -56,13 +56,18 @@ class Tiling:
             tiling = Tiling(rows=128, keys=32, warps=4, stages=3)
         if shape.device.type != "cuda":
             return tiling
-        shared = SMs.of(shape.device).shared_of_program
-        return tiling.within(shared // (power_of_two(shape.head_dim, _MIN_DIM) * shape.dtype.itemsize))
+        size = power_of_two(shape.value_dim, _MIN_DIM)
+        if shape.latent:
+            size += power_of_two(shape.rest_dim, _MIN_DIM)
+        vectors = SMs.of(shape.device).shared_of_program // (size * shape.dtype.itemsize)
+        return tiling.within(vectors, 1 if shape.latent else 2)
 
-    def within(self, vectors: int) -> Tiling:
-        """With so few keys that queries, keys and values of all stages are at most `vectors` of a head; 16 at least."""
+    def within(self, vectors: int, parts: int = 2) -> Tiling:
+        """With so few keys that queries, and keys and values (`parts`: 1 if keys are values) of all stages are at most
+        `vectors` of a head; 16 at least.
+        """
         keys = self.keys
-        while keys > 16 and self.rows + 2 * self.stages * keys > vectors:
+        while keys > 16 and self.rows + parts * self.stages * keys > vectors:
             keys //= 2
         return replace(self, keys=keys)
 
@@ -92,7 +97,7 @@ class PrefillAttention:
         params: AttentionParams = PLAIN,
         sinks: Tensor | None = None,
     ) -> None:
-        """Fill the rows of `out` [T, H, D] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
+        """Fill the rows of `out` [T, H, V] that belong to sequences [num_decode:] of the planned batch; q [T, H, D].
 
         `sinks` [H] float32, or None. Keys and values have the same strides, and each head's dimensions lie next to each
         other, in q and out too.
@@ -145,8 +150,9 @@ class PrefillAttention:
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
             tables.stride(0), exponent_scale(params, shape.head_dim),
-            KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
-            DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=page, ROWS=tiling.rows, KEYS=tiling.keys,
+            KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.value_dim,
+            DIM_PAD=power_of_two(shape.value_dim, _MIN_DIM), REST=shape.rest_dim or None,
+            REST_PAD=power_of_two(shape.rest_dim, _MIN_DIM), PAGE=page, ROWS=tiling.rows, KEYS=tiling.keys,
             WINDOW=params.window, CHUNKED=params.chunked, SOFT_CAP=params.soft_cap,
             num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip

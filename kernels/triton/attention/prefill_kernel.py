@@ -33,7 +33,10 @@ def prefill_kernel(
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
-    DIM: tl.constexpr, DIM_PAD: tl.constexpr,
+    DIM: tl.constexpr,  # of values, and of keys but for REST
+    DIM_PAD: tl.constexpr,
+    REST: tl.constexpr,  # numbers of a key after those that are its value, or None: values are apart
+    REST_PAD: tl.constexpr,
     PAGE: tl.constexpr,  # tokens of a block, or None: keys and values of a sequence lie side by side
     ROWS: tl.constexpr, KEYS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
@@ -49,11 +52,12 @@ def prefill_kernel(
     row = tl.arange(0, ROWS)
     dim = tl.arange(0, DIM_PAD)
     query = row // HEADS
-    used = ((row < ROWS // HEADS * HEADS) & (query < left))[:, None] & (dim < DIM)[None, :]
+    real = (row < ROWS // HEADS * HEADS) & (query < left)
+    used = real[:, None] & (dim < DIM)[None, :]
     token, query_head = (first_token + query).to(tl.int64), head * HEADS + row % HEADS
-    factor = tl.load(q + (token * q_token + query_head * q_head)[:, None] + dim[None, :], mask=used, other=0.0)
-    if _INTERPRETED:  # its dot is wrong on bfloat16
-        factor = factor.to(tl.float32)
+    queries = q + (token * q_token + query_head * q_head)[:, None]
+    factor = _queries(queries, real, DIM, DIM_PAD)
+    factor_rest = None if REST is None else _queries(queries + DIM, real, REST, REST_PAD)
     position = first_position + query
 
     # The first row of the tile sees the fewest keys; all rows see those of the whole key tiles before.
@@ -77,17 +81,17 @@ def prefill_kernel(
     l_i = tl.zeros([ROWS], tl.float32)
     if WINDOW is not None:
         total, m_i, l_i = _attend(
-            total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
+            total, m_i, l_i, factor, factor_rest, position, keys, values, key_scales, value_scales, table,
             begin, tl.minimum(seen, end), end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, True, DIM, DIM_PAD, PAGE, KEYS,
-            WINDOW, CHUNKED, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, True, DIM, DIM_PAD, REST, REST_PAD,
+            PAGE, KEYS, WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
     for masked in tl.static_range(2):
         total, m_i, l_i = _attend(
-            total, m_i, l_i, factor, position, keys, values, key_scales, value_scales, table,
+            total, m_i, l_i, factor, factor_rest, position, keys, values, key_scales, value_scales, table,
             seen_by_all if masked else seen, end if masked else seen_by_all, end - 1,
-            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, PAGE, KEYS,
-            WINDOW, CHUNKED, SOFT_CAP,
+            kv_block, kv_slot, scale_block, scale_slot, scale, masked, DIM, DIM_PAD, REST, REST_PAD,
+            PAGE, KEYS, WINDOW, CHUNKED, SOFT_CAP,
         )  # fmt: skip
     if sinks is not None:  # where one outweighs all keys by far, their share becomes 0
         l_i += tl.exp2(tl.load(sinks + query_head) * LOG2_E - m_i)
@@ -99,16 +103,28 @@ def prefill_kernel(
 
 
 @triton.jit
+def _queries(pointers, real, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr):
+    """[ROWS, WIDTH_PAD]: WIDTH numbers from each pointer [ROWS, 1], then zeros; zeros in rows that are not real."""
+    place = tl.arange(0, WIDTH_PAD)[None, :]
+    queries = tl.load(pointers + place, mask=real[:, None] & (place < WIDTH), other=0.0)
+    if _INTERPRETED:  # its dot is wrong on bfloat16
+        queries = queries.to(tl.float32)
+    return queries
+
+
+@triton.jit
 def _attend(
     total,  # [ROWS, DIM_PAD] of probabilities times values, relative to `m_i`
     m_i,  # [ROWS] score so far
     l_i,  # [ROWS], the sum of probabilities, relative to `m_i`
-    factor, position, keys, values, key_scales, value_scales, table,
+    factor,
+    factor_rest,  # [ROWS, REST_PAD], or None
+    position, keys, values, key_scales, value_scales, table,
     begin, end,
     last,  # key that any row sees
     kv_block, kv_slot, scale_block, scale_slot, scale,
-    MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
+    MASKED: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, REST: tl.constexpr, REST_PAD: tl.constexpr,
+    PAGE: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, CHUNKED: tl.constexpr, SOFT_CAP: tl.constexpr,
 ):  # fmt: skip
     """Fold keys [begin, end) into the rows' running sums; begin is a multiple of KEYS, and end too unless MASKED."""
     coming = _blocks(table, begin, last, PAGE, KEYS)
@@ -119,6 +135,11 @@ def _attend(
         inside = key < end
         k = _load(keys, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
         scores = tl.dot(factor, tl.trans(k), input_precision="ieee")
+        if REST is not None:
+            rest = _load(
+                keys + DIM, block, first, inside, kv_block, kv_slot, MASKED, REST, REST_PAD, PAGE, KEYS
+            ).to(factor.dtype)  # fmt: skip
+            scores = tl.dot(factor_rest, tl.trans(rest), scores, input_precision="ieee")
         if key_scales is not None:
             scale_at = block * scale_block + key % PAGE * scale_slot
             scores *= tl.load(key_scales + scale_at, mask=inside, other=0.0)[None, :]
@@ -140,7 +161,10 @@ def _attend(
         alpha = tl.exp2(m_i - base)
         l_i = l_i * alpha + tl.sum(p, 1)
         total = total * alpha[:, None]
-        v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS).to(factor.dtype)
+        v = k
+        if REST is None:
+            v = _load(values, block, first, inside, kv_block, kv_slot, MASKED, DIM, DIM_PAD, PAGE, KEYS)
+            v = v.to(factor.dtype)
         if value_scales is not None:  # times the largest stored value, so that float16 holds the product
             p *= tl.load(value_scales + scale_at, mask=inside, other=0.0)[None, :] * _FP8_MAX
         total = tl.dot(p.to(factor.dtype), v, total, input_precision="ieee")

@@ -40,7 +40,8 @@ def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routi
             *routed, logits, bias, correction, tokens,
             EXPERTS=experts, WIDTH=width, ROWS=rows, PLACES=power_of_two(routing.top_k), TOP_K=routing.top_k,
             SOFTMAX=routing.scores == "softmax", RENORMALIZED=routing.renormalized, SCALE=routing.scale,
-            GROUPS=routing.groups, GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups, num_warps=4,
+            GROUPS=routing.groups, GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups,
+            BEST=routing.best, num_warps=4,
         )  # fmt: skip
     return routed
 
@@ -51,6 +52,7 @@ def _route_kernel(
     EXPERTS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr, TOP_K: tl.constexpr,
     SOFTMAX: tl.constexpr, RENORMALIZED: tl.constexpr, SCALE: tl.constexpr, GROUPS: tl.constexpr,
     GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr,
+    BEST: tl.constexpr,  # scores of a group that are added up, one or two
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, WIDTH)[None, :]
@@ -69,7 +71,7 @@ def _route_kernel(
         ranks += tl.load(correction + column, mask=column < EXPERTS, other=0.0)
     ranks = tl.where(ranks >= float("-inf"), ranks, float("inf"))  # a NaN is the highest, as torch sorts it
     if GROUPS > 1:
-        ranks = _within_kept_groups(ranks, column, EXPERTS // GROUPS, GROUPS, GROUP_WIDTH, KEPT)
+        ranks = _within_kept_groups(ranks, column, EXPERTS // GROUPS, GROUPS, GROUP_WIDTH, KEPT, BEST)
     place = tl.arange(0, PLACES)[None, :]
     chosen = tl.zeros([ROWS, PLACES], tl.int32)
     worth = tl.zeros([ROWS, PLACES], tl.float32)
@@ -95,8 +97,9 @@ def _first_of_the_highest(ranks, free, column, WIDTH: tl.constexpr):
 
 @triton.jit
 def _within_kept_groups(
-    ranks, column, SIZE: tl.constexpr, GROUPS: tl.constexpr, GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr
-):
+    ranks, column, SIZE: tl.constexpr, GROUPS: tl.constexpr, GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr,
+    BEST: tl.constexpr,
+):  # fmt: skip
     """Ranks [ROWS, WIDTH], minus infinity outside the groups that take part."""
     WIDTH: tl.constexpr = ranks.shape[1]
     group = tl.arange(0, GROUP_WIDTH)[None, :]
@@ -105,8 +108,9 @@ def _within_kept_groups(
         inside = (column // SIZE == each) & (ranks >= float("-inf"))
         first = _first_of_the_highest(ranks, inside, column, WIDTH)
         best = tl.max(tl.where(inside, ranks, float("-inf")), 1)[:, None]
-        second = tl.max(tl.where(inside & (column != first), ranks, float("-inf")), 1)[:, None]
-        sums = tl.where(group == each, best + second, sums)
+        if BEST == 2:
+            best += tl.max(tl.where(inside & (column != first), ranks, float("-inf")), 1)[:, None]
+        sums = tl.where(group == each, best, sums)
     free = (group < GROUPS) & (sums >= float("-inf"))
     kept = (column < 0) & (ranks >= float("-inf"))
     for _turn in range(KEPT):

@@ -24,6 +24,7 @@ NAMES = (
     "grouped",
     "quantize",
     "rope",
+    "latents",
     "rows",
     "states",
     "scores",
@@ -36,7 +37,7 @@ NAMES = (
 ONLY_IN_REFERENCE = {
     "quantize": {"dequantize", "dequantize_blocks"},  # for tests, and for matmuls that have no fp8
     "grouped": {"packed", "unpacked", "dequantized", "inputs_of"},  # once at load, and for tests
-    "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
+    "rope": {"apply_rope", "write_kv", "write_slots"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`
     "sampling": {  # the steps of `TokenChooser`
         "choose", "penalize_repetition", "apply_bitmask", "gumbel", "sample_unfiltered", "sample_filtered", "survivors",

@@ -16,10 +16,13 @@ import torch
 
 from docs.generate.markdown import code, listed, page, paragraph, table
 from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETTINGS, ROPES, TINY
+from thothy_ai.bench.shapes import SHAPES, write_config
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.quantized.fp8 import Fp8Blocks
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.models.quantized.methods import read_quantization
@@ -54,6 +57,12 @@ def models_page() -> str:
         " prefill, overlapped steps and prefix cache, and in every\ncombination of two of these, and the same"
         " log-probabilities in bfloat16.",
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
+        "## Latent attention",
+        "DeepSeek's models and GLM-4.7-Flash keep one latent of a token in each layer, which all heads attend to,"
+        " instead of each head's\nkeys and values. Several GPUs, adapters (except for `kv_b_proj`, which is dequantized"
+        " when it is loaded) and drafts work as for\nother models; `--kv-dtype fp8` and `--attention flex` are"
+        " refused.",
+        table(("Model", "KiB of KV per token", "with each head's keys and values"), _latents()),
         "## Text parts of multimodal checkpoints",
         "Only the text part of these checkpoints is loaded, and requests cannot contain images. It is of one of the"
         " families above, or runs\nthrough `transformers`. Its logits are compared with those"
@@ -115,6 +124,20 @@ def models_page() -> str:
         "Examples, with the message:",
         table(("What", "Message"), _refused()),
     )
+
+
+def _latents() -> Iterator[tuple[str, str, str]]:
+    """What models with latents keep of a token in 16 bits, and what they would keep with heads expanded."""
+    for name, config in SHAPES.items():
+        if "kv_lora_rank" not in config:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            model = model_config(write_config(name, Path(folder)))
+        latent, layers = model.latent, model.num_layers
+        assert latent is not None
+        kept = KVCache.bytes_per_block(LayerGroups.single(model.kept), 1, torch.bfloat16)
+        expanded = 2 * 2 * layers * model.num_heads * max(latent.query, latent.value)
+        yield name, f"{kept / 1024:.1f}", f"{expanded / 1024:.0f}"
 
 
 def _families() -> Iterator[tuple[str, ...]]:

@@ -136,7 +136,7 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dic
 def _unknown_module(path: Path, module: str) -> AdapterLoadError:
     if ".experts" in module or module.endswith((".router", ".gate")):
         return UnsupportedAdapterError(f"{path}: adapters of experts and routers ({module}) are not implemented")
-    if module.endswith(("lm_head", "embed_tokens")):
+    if module.endswith(("lm_head", "embed_tokens", ".kv_b_proj")):  # the last of which is multiplied with queries
         return UnsupportedAdapterError(f"{path}: adapters of {module} are not implemented")
     return AdapterLoadError(f"{path}: this model has no linear layer {module}: it is an adapter of another one")
 

@@ -27,6 +27,7 @@ FAMILIES: Final = (
     "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "qwen3_next",
     "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "olmo3",
     "ministral3", "gemma4_text", "falcon_h1", "nemotron_h", "llama4_text",
+    "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
 )  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it

@@ -82,7 +82,7 @@ class _Captured(NamedTuple):
 
     pieces: list[_Piece]
     last: torch.cuda.CUDAGraph | None  # after the last piece, if the body goes on there
-    outs: Mapping[torch.Size, Tensor]  # of attention, by the shape of a token's queries
+    outs: Mapping[torch.Size, Tensor]  # of attention, by the shape of a token's
     attended: Tensor
     residual: Tensor
 
@@ -193,7 +193,7 @@ def _device_seconds(captured: _Captured) -> float:
 class _Recorder:
     """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next.
 
-    `outs`: attention's results of a larger size, whose first tokens this size uses, by the shape of a token's queries.
+    `outs`: attention's results of a larger size, whose first tokens this size uses, by the shape of a token's.
     """
 
     group_rows = 1
@@ -258,10 +258,10 @@ class _Recorder:
         del out  # always the same tensors are returned, which the attention of a replay overwrites
         if self._calls:
             self._graph.capture_end()
-        token = q.shape[1:]
+        token = torch.Size((q.shape[1], cache.heads.value_size))
         if token not in self._outs:
             larger = self._of_larger.get(token)
-            self._outs[token] = torch.zeros_like(q) if larger is None else larger[: len(q)]
+            self._outs[token] = q.new_zeros(len(q), *token) if larger is None else larger[: len(q)]
         made = self._outs[token]
         if self._calls:
             queries = weak_ref_tensor(q)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from thothy_ai.engine.checkpoint import configuration
 from thothy_ai.engine.models.cohere import Cohere
 from thothy_ai.engine.models.cohere2 import Cohere2
+from thothy_ai.engine.models.deepseek_v2 import DeepseekV2
+from thothy_ai.engine.models.deepseek_v3 import DeepseekV3
 from thothy_ai.engine.models.falcon_h1 import FalconH1
 from thothy_ai.engine.models.family import Family
 from thothy_ai.engine.models.gemma2 import Gemma2
@@ -13,6 +15,7 @@ from thothy_ai.engine.models.gemma4 import Gemma4
 from thothy_ai.engine.models.glm import Glm
 from thothy_ai.engine.models.glm4 import Glm4
 from thothy_ai.engine.models.glm4_moe import Glm4Moe
+from thothy_ai.engine.models.glm4_moe_lite import Glm4MoeLite
 from thothy_ai.engine.models.gpt_oss import GptOss
 from thothy_ai.engine.models.granite import Granite
 from thothy_ai.engine.models.granite_hybrid import GraniteHybrid
@@ -38,7 +41,7 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
     Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
-    Lfm2, Olmo3, Ministral3, Gemma4, FalconH1, NemotronH, Llama4,
+    Lfm2, Olmo3, Ministral3, Gemma4, FalconH1, NemotronH, Llama4, DeepseekV2, DeepseekV3, Glm4MoeLite,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

@@ -31,7 +31,7 @@ from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, Projectio
 from thothy_ai.engine.models.layers.parallel import GatheredLinear, ReducedExperts, ReducedLinear, SharedEmbedding
 from thothy_ai.engine.models.ranks import Ranks, share_of
 from thothy_ai.engine.models.rope import Rope
-from thothy_ai.engine.models.shape import ModelShape
+from thothy_ai.engine.models.shape import LatentSizes, ModelShape
 from thothy_ai.engine.models.tensors import TensorSource, Weight, concatenated, num_rows, stacked
 from thothy_ai.kernels.experts import SILU, ExpertActivation, Experts, ExpertWeights, Routing
 from thothy_ai.kernels.fp8 import Quantized
@@ -200,6 +200,15 @@ class ModelBuilder:
     def attention_output(self, prefix: str, *, bias: bool = False) -> Linear:
         shape = self.shape
         return self.row_parallel({prefix + "o_proj": shape.hidden_size}, shape.num_heads * shape.head_dim, bias=bias)
+
+    def expansions(self, name: str, latent: LatentSizes) -> tuple[Tensor, Tensor]:
+        """What makes keys [heads, plain, rank] and values [heads, rank, value] of latents, this rank's; dequantized if
+        it is packed, since other numbers than latents are multiplied with it.
+        """
+        heads = self.shape.num_heads
+        stored = self.source.tensor(f"{name}.weight", heads * (latent.plain + latent.value), latent.rank)
+        own = self.held(self.share.of(stored.view(heads, -1, latent.rank)))
+        return own[:, : latent.plain], own[:, latent.plain :].transpose(1, 2)
 
     def gate_up(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         """The gate and up projections in one layer; `inner` is their size if it is not the model's."""

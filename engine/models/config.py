@@ -15,6 +15,7 @@ from thothy_ai.engine.models.family import (
     Architecture,
     ChunkedFamily,
     Family,
+    LatentFamily,
     RecurrentFamily,
     SizedFamily,
     SparseFamily,
@@ -83,6 +84,9 @@ class ModelConfig(ModelShape):
         uneven = architecture if isinstance(architecture, UnevenFamily) else None
         of_uneven = () if uneven is None else zip(uneven.windows, uneven.kv_heads, strict=True)
         sizes = {window is None: heads.size for window, heads in of_uneven}
+        latent = architecture.latent_sizes if isinstance(architecture, LatentFamily) else None
+        if latent is not None:
+            kv_heads, head_dim, sizes = *latent.kept[:2], {True: latent.rotary}
         rope, local_rope = read_ropes(config, sizes.get(True, head_dim), sizes.get(False, head_dim))
         return cls(
             family=config.model_type,
@@ -104,11 +108,12 @@ class ModelConfig(ModelShape):
             quantization=quantization,
             experts=experts,
             eos_token_ids=eos_token_ids,
-            num_unused_layers=int(getattr(config, "num_mtp_layers", 0) or 0),
+            num_unused_layers=_further_layers(config),
             states=states,
             chunked=chunked,
             kv_heads=() if uneven is None else uneven.kv_heads,
             kv_sources=() if uneven is None else uneven.kv_sources,
+            latent=latent,
         ).within(None)
 
     @property
@@ -188,6 +193,11 @@ class ModelConfig(ModelShape):
                 f"{', '.join(map(str, named)) or 'none'}, and the vocabulary has {self.vocab_size} tokens"
             )
         return replace(self, eos_token_ids=ends)
+
+
+def _further_layers(config: Configuration) -> int:
+    """Layers that predict further tokens, by either name that configurations have for them."""
+    return int(getattr(config, "num_mtp_layers", 0) or getattr(config, "num_nextn_predict_layers", 0) or 0)
 
 
 def _norm_eps(config: Configuration) -> float:

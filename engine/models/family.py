@@ -11,7 +11,7 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import StepDecoder
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.gguf_names import GGUFNames
-from thothy_ai.engine.models.shape import States
+from thothy_ai.engine.models.shape import LatentSizes, States
 from thothy_ai.kernels.paged import KVHeads
 from thothy_ai.kernels.states import StateShape
 
@@ -70,6 +70,14 @@ class UnevenFamily(Family, Protocol):
 
     @property
     def kv_sources(self) -> tuple[int, ...]: ...
+
+
+@runtime_checkable
+class LatentFamily(Family, Protocol):
+    """A family all of whose layers attend to latents."""
+
+    @property
+    def latent_sizes(self) -> LatentSizes: ...
 
 
 @runtime_checkable

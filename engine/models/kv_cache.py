@@ -53,7 +53,7 @@ class KVCache:
             return torch.zeros(num_blocks, block_size * numbers, dtype=dtype, device=device)
 
         rooms = groups.rooms()
-        pairs = {tensor: (zeros(room.numbers, dtype), zeros(room.numbers, dtype)) for tensor, room in rooms.items()}
+        pairs = {tensor: [zeros(room.numbers, dtype) for _ in range(room.parts)] for tensor, room in rooms.items()}
         scales = {tensor: (zeros(room.heads), zeros(room.heads)) for tensor, room in rooms.items() if dtype == FP8}
 
         def paged(place: LayerPlace) -> LayerCache:
@@ -63,10 +63,12 @@ class KVCache:
                 found: Tensor = tensor[:, own].unflatten(1, (block_size, *sizes))
                 return found
 
-            keys, values = (part(each, *place.heads) for each in pairs[place.tensor])
+            heads = place.heads
+            keys, *own = (part(each, heads.number, heads.size) for each in pairs[place.tensor])
+            values = own[0] if own else keys[..., : heads.latent]
             if dtype != FP8:
                 return LayerCache(keys, values, table=place.table)
-            key_scales, value_scales = (part(each, place.heads.number) for each in scales[place.tensor])
+            key_scales, value_scales = (part(each, heads.number) for each in scales[place.tensor])
             return LayerCache(keys, values, key_scales, value_scales, place.table)
 
         stacks: list[Tensor] = []
@@ -97,9 +99,8 @@ class KVCache:
     def bytes_per_block(groups: LayerGroups, block_size: int, dtype: torch.dtype) -> int:
         """Bytes of one block of any group, over all its layers."""
         scale = _SCALE_BYTES if dtype == FP8 else 0
-        return (
-            2 * block_size * sum(room.numbers * dtype.itemsize + room.heads * scale for room in groups.rooms().values())
-        )
+        rooms = groups.rooms().values()
+        return block_size * sum(room.parts * (room.numbers * dtype.itemsize + room.heads * scale) for room in rooms)
 
     @staticmethod
     def bytes_per_slot(shape: ModelShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:

@@ -31,10 +31,18 @@ class LayerPlace(NamedTuple):
 
 
 class TensorRoom(NamedTuple):
-    """What a tensor has for each token: numbers of keys, and as many of values; heads, if each has a scale."""
+    """What a tensor has for each token: numbers of keys, and as many of values unless they are latents; heads, if each
+    has a scale.
+    """
 
     numbers: int
     heads: int
+    latent: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Tensors of so many numbers."""
+        return 1 if self.latent else 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +96,9 @@ class LayerGroups:
         """Of each tensor, what the layers that lie in it need."""
         rooms = defaultdict[int, TensorRoom](lambda: TensorRoom(0, 0))
         for heads, _, tensor, part in filter(None, self.places):
-            numbers, scales = rooms[tensor]
+            numbers, scales, _ = rooms[tensor]
             ends = (part + 1) * heads.number * heads.size, (part + 1) * heads.number
-            rooms[tensor] = TensorRoom(max(numbers, ends[0]), max(scales, ends[1]))
+            rooms[tensor] = TensorRoom(max(numbers, ends[0]), max(scales, ends[1]), heads.latent > 0)
         return rooms
 
 

@@ -74,10 +74,7 @@ def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, trunca
     scaling: float | None = parameters.get("attention_factor")
     if scaling is None:
         scale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-        if scale and of_all:
-            scaling = _magnitude(factor, scale) / _magnitude(factor, of_all)
-        else:
-            scaling = _magnitude(factor, 1.0)
+        scaling = magnitude(factor, scale) / magnitude(factor, of_all) if scale and of_all else magnitude(factor, 1.0)
     return Scaled(1.0 / (factor * periods) * (1 - kept) + 1.0 / periods * kept, scaling)
 
 
@@ -104,5 +101,6 @@ def _factor(parameters: Mapping[str, Any], context: int) -> float:
     return context / parameters["original_max_position_embeddings"] if said is None else said
 
 
-def _magnitude(factor: float, scale: float) -> float:
+def magnitude(factor: float, scale: float) -> float:
+    """By how much YaRN sharpens attention for contexts that many times as long."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

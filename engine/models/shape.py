@@ -9,6 +9,30 @@ from thothy_ai.engine.models.rope import Rope
 from thothy_ai.kernels.paged import KVHeads
 from thothy_ai.kernels.states import StateShape
 
+
+@dataclass(frozen=True, slots=True)
+class LatentSizes:
+    """Of multi-head latent attention. A token keeps a latent of `rank` numbers, which all heads' keys and values are
+    made of, and `rotary` numbers of a key that all heads share; a head's query has `plain` numbers beside those, its
+    value `value`. `query_rank`: what queries are made of; None: of the hidden state.
+    """
+
+    rank: int
+    rotary: int
+    plain: int
+    value: int
+    query_rank: int | None
+
+    @property
+    def kept(self) -> KVHeads:
+        return KVHeads(1, self.rank + self.rotary, self.rank)
+
+    @property
+    def query(self) -> int:
+        """The size of a head's query as it is projected."""
+        return self.plain + self.rotary
+
+
 States = tuple[StateShape | None, ...]  # of each layer: what it keeps of a row; None: keys and values
 
 
@@ -18,7 +42,8 @@ class ModelShape:
     empty where no layer is recurrent.
 
     `kv_heads`: those of each layer; empty where all have `num_kv_heads` of `head_dim`. `kv_sources`: of each layer, the
-    index of the one whose keys and values it reads; empty where each reads its own.
+    index of the one whose keys and values it reads; empty where each reads its own. `latent`: of all layers, which then
+    have one KV head of its size; None: they attend otherwise.
     """
 
     vocab_size: int
@@ -37,11 +62,17 @@ class ModelShape:
     states: States = ()
     kv_heads: tuple[KVHeads, ...] = ()
     kv_sources: tuple[int, ...] = ()
+    latent: LatentSizes | None = None
+
+    @property
+    def usual_heads(self) -> KVHeads:
+        """The keys and values of a layer that has none of its own kind."""
+        return KVHeads(self.num_kv_heads, self.head_dim) if self.latent is None else self.latent.kept
 
     @property
     def attended(self) -> tuple[KVHeads | None, ...]:
         """The keys and values that each layer attends to; None: it is recurrent."""
-        heads = self.kv_heads or (KVHeads(self.num_kv_heads, self.head_dim),) * self.num_layers
+        heads = self.kv_heads or (self.usual_heads,) * self.num_layers
         states = self.states or (None,) * self.num_layers
         return tuple(each if state is None else None for each, state in zip(heads, states, strict=True))
 
@@ -64,7 +95,22 @@ class ModelShape:
     @property
     def mixer_width(self) -> int:
         """How many numbers a token's projections into and out of attention and recurrences have, in all layers."""
+        if self.latent is not None:
+            return self.num_layers * self._latent_width(self.latent)
         queries = (2 * self.num_heads * heads.size for heads in self.attended if heads is not None)
         pairs = (2 * heads.number * heads.size for heads in self.kept if heads is not None)
         recurrent = (state.channels + 2 * state.heads * state.values for state in self.states if state is not None)
         return sum(queries) + sum(pairs) + sum(recurrent)
+
+    def _latent_width(self, latent: LatentSizes) -> int:
+        """The same of one layer with latents: what is multiplied with the hidden state, and what with less, as if it
+        were.
+        """
+        expanded = latent.rank * (latent.plain + latent.value)
+        width = latent.kept.size + self.num_heads * latent.value
+        if latent.query_rank is None:
+            width += self.num_heads * latent.query
+        else:
+            width += latent.query_rank
+            expanded += latent.query_rank * latent.query
+        return width + self.num_heads * expanded // self.hidden_size

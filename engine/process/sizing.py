@@ -28,7 +28,6 @@ from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
 from thothy_ai.kernels.lora import MAX_SPLITS
-from thothy_ai.kernels.paged import KVHeads
 
 _CPU_KV_TOKENS = 16_384
 _LENGTHS = (2_000, 4_000, 16_000)  # of sequences
@@ -229,6 +228,8 @@ def _held_bytes(built: Model, device: torch.device, dtype: torch.dtype) -> int:
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu, groups = device.type == "cuda", layer_groups(model, options)
+    if model.latent is not None:
+        _require_latent(options)
     if options.drafts and model.recurrent:
         raise InvalidRequestError(
             "--drafts: the model has recurrent layers, whose states a wrong draft would change; start it without",
@@ -257,6 +258,14 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         adapter_slots=DEFAULT_SLOTS if options.adapter_slots is None else options.adapter_slots,
         adapter_rank=options.adapter_rank or _adapter_rank(options),
     )
+
+
+def _require_latent(options: EngineOptions) -> None:
+    """InvalidRequestError for what is not implemented for models that keep latents."""
+    if options.kv_dtype == "fp8":
+        raise InvalidRequestError("the model keeps latents, which are not kept in fp8: use --kv-dtype auto", "kv_dtype")
+    if options.attention == "flex":
+        raise InvalidRequestError("FlexAttention computes no attention to latents: use --attention auto", "attention")
 
 
 def _adapter_rank(options: EngineOptions) -> int:
@@ -323,7 +332,7 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
             kept = 2 * budget * model.num_heads * model.widest_head + sum(sizes_up_to(budget)) * model.hidden_size
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
-        kinds = {KVHeads(model.num_kv_heads, model.head_dim), *filter(None, model.attended)}
+        kinds = {model.usual_heads, *filter(None, model.attended)}
         return 2 * activations + logits + drawing + rows + mixed + pieces + len(kinds) * _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.widest_head * 4
     return 2 * (activations + gathered) + logits + drawing + rows

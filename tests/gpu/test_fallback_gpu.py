@@ -20,7 +20,7 @@ from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)
-KINDS = ("gpt_neox", "exaone4", "olmoe", "deepseek_v3")
+KINDS = ("gpt_neox", "exaone4", "olmoe", "minicpm3")
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -132,6 +132,6 @@ def adaptable(folder: Path) -> dict[str, tuple[int, int]]:
         name: (module.out_features, module.in_features)
         for name, module in reference_model(folder).named_modules()
         if isinstance(module, nn.Linear)
-        and not name.endswith(("lm_head", ".gate", ".router"))
+        and not name.endswith(("lm_head", ".gate", ".router", ".kv_b_proj"))
         and "shared_expert_gate" not in name
     }

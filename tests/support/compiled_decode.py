@@ -2,7 +2,7 @@
 
 Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments, each a JSON list: the architecture, such as 86;
 head size and type of queries; whether the cache is fp8; the tuning's tile, ahead, warps and registers (None: as many as
-there are).
+there are); numbers of a key beside those that are its value (None: values are apart).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ ALIGNED |= {"out_token", "out_head", "q_token", "q_head", "kv_block", "kv_slot",
 
 
 def shared_bytes(
-    architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int, warps: int, registers: int | None
-) -> int:
+    architecture: int, dim: int, dtype: str, fp8: bool, tile: int, ahead: int, warps: int, registers: int | None,
+    rest: int | None,
+) -> int:  # fmt: skip
     """Of one program of the kernel."""
     number, stored = "*" + FLOATS[dtype], "*fp8e4nv" if fp8 else "*" + FLOATS[dtype]
     pointers = {"out": number, "q": number, "keys": stored, "values": stored}
@@ -35,6 +36,8 @@ def shared_bytes(
         "HEADS_PAD": HEADS,
         "DIM": dim,
         "DIM_PAD": triton.next_power_of_2(dim),
+        "REST": rest,
+        "REST_PAD": rest or 16,
         "PAGE": PAGE,
         "TILE": tile,
         "AHEAD": ahead,

@@ -26,10 +26,7 @@ _SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,  # a tied head would repeat the prompt's last token
 }
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-_MLA = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12}
 _ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
-_STRETCHED = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
-              "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
 LONG = {  # of Phi-3.5-MoE
     "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.5] * 4, "long_factor": [4.0] * 4,
     "short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 128,
@@ -42,8 +39,15 @@ _OF: dict[str, dict[str, Any]] = {
     "granitemoe": _EXPERTS,
     "ernie4_5_moe": _EXPERTS | {"moe_num_experts": 4, "moe_k": 2, "initializer_range": 0.3},
     "dots1": _EXPERTS | _ROUTED,
-    "deepseek_v2": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
-    "deepseek_v3": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},
+    "minicpm3": {  # latent attention, with expanded heads
+        "q_lora_rank": 24,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 16,
+        "v_head_dim": 12,
+        "num_key_value_heads": 6,
+        "dim_model_base": 24,
+    },
     "helium": {"head_dim": 8},
     "hunyuan_v1_dense": {"head_dim": 8},
     "ernie4_5": {"head_dim": 8},

@@ -42,6 +42,7 @@ class PagedRun:
             kv_dtype=kv_dtype or model.dtype,
             device=model.device,
             others=tuple(heads for heads in config.attended if heads is not None),
+            latent=config.usual_heads.latent,
         )
         self._attention = model.operations.attention(shape)
         self._computed = [0] * sequences

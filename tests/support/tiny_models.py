@@ -10,10 +10,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "falcon_h1", "nemotron_h")
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3", "ministral3", "gemma4_text",
-    "llama4_text",
+    "llama4_text", *LATENT,
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
 
@@ -57,6 +58,32 @@ _DELTA = {  # attention between two delta nets, whose key heads are shared by th
 _SHARED = {
     "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24,
 }  # fmt: skip
+_LATENT: dict[str, Any] = {  # sizes that all differ, the first layer without experts, groups, and two shared experts
+    "num_key_value_heads": 6,
+    "head_dim": 6,
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 6,
+    "qk_nope_head_dim": 10,
+    "v_head_dim": 14,
+    "q_lora_rank": 28,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 16,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+    "tie_word_embeddings": False,
+}
+_LATENT_YARN = {  # of which one factor sharpens cosines and another one scores
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "mscale": 0.8,
+    "mscale_all_dim": 1.1,
+}
 _OF_FAMILY: dict[str, dict[str, Any]] = {
     "gemma2": {  # caps and a window that are felt, and no tied head, which would repeat the prompt's last token
         "tie_word_embeddings": False,
@@ -236,6 +263,14 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
         },
     },
+    "deepseek_v2": _LATENT
+    | {  # no latent of queries; groups by their best expert
+        "q_lora_rank": None,
+        "topk_method": "group_limited_greedy",
+        "rope_parameters": _LATENT_YARN,
+    },
+    "deepseek_v3": _LATENT | {"rope_parameters": _LATENT_YARN, "num_nextn_predict_layers": 1},
+    "glm4_moe_lite": _LATENT | {"mlp_layer_types": ["dense", "sparse", "sparse"], "rope_interleave": True},
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,
         "num_local_experts": 6,

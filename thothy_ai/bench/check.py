@@ -201,5 +201,6 @@ class _Oracle:
             dtype=model.dtype,
             kv_dtype=self._kv_dtype,
             device=device,
+            latent=config.usual_heads.latent,
         )
         return model.forward(step, batch, cache, model.operations.attention(shape))

@@ -41,6 +41,16 @@ _GEMMA4 = {  # five layers with a window to one that sees everything, with large
     "tie_word_embeddings": True,
     "rms_norm_eps": 1e-6,
 }
+_LATENT = {  # latent attention, one layer with an MLP, then experts beside shared ones
+    **_ALL,
+    "hidden_size": 2048,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "n_routed_experts": 64,
+    "n_group": 1,
+    "topk_group": 1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": {
         **_LLAMA,
@@ -158,6 +168,41 @@ SHAPES: dict[str, dict[str, Any]] = {
         "top_k_experts": 8,
         "moe_intermediate_size": 704,
     },
+    "glm-4.7-flash": {
+        **_LATENT,
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "model_type": "glm4_moe_lite",
+        "num_hidden_layers": 47,
+        "intermediate_size": 10_240,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 20,
+        "q_lora_rank": 768,
+        "qk_nope_head_dim": 192,
+        "v_head_dim": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1536,
+        "routed_scaling_factor": 1.8,
+        "vocab_size": 154_880,
+    },
+    "deepseek-v2-lite": {
+        **_LATENT,
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "num_hidden_layers": 27,
+        "first_k_dense_replace": 1,
+        "intermediate_size": 10_944,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1408,
+        "vocab_size": 102_400,
+        "rms_norm_eps": 1e-6,
+    },
     "gpt-oss-20b": {  # a window in every other layer; its experts' weights are not packed here
         **_ALL,
         "architectures": ["GptOssForCausalLM"],
@@ -205,6 +250,8 @@ def parameters(shape: str) -> int:
     config = SHAPES[shape]
     if config["model_type"] == "gemma4_text":
         return _gemma4(config)
+    if "kv_lora_rank" in config:
+        return _latent(config)
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
     family = config["model_type"]
@@ -232,6 +279,23 @@ def _delta_net(config: dict[str, Any]) -> int:
     mixed = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + heads * values
     projections = mixed + 2 * heads * values + 2 * heads
     return int(config["hidden_size"] * projections + mixed * config["linear_conv_kernel_dim"] + 2 * heads + values)
+
+
+def _latent(config: dict[str, Any]) -> int:
+    """The first layer has an MLP instead of experts; GLM's experts are chosen with a correction."""
+    hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], config["kv_lora_rank"]
+    turned, plain, values = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["v_head_dim"]
+    queries = config["q_lora_rank"]
+    mixer = hidden * (rank + turned + heads * values) + rank * (1 + heads * (plain + values))
+    mixer += queries * (hidden + 1) if queries else 0
+    mixer += (queries or hidden) * heads * (plain + turned)
+    count, layers = config["n_routed_experts"], config["num_hidden_layers"]
+    experts = 3 * hidden * config["moe_intermediate_size"] * (count + config["n_shared_experts"]) + count * hidden
+    experts += count if config["model_type"] == "glm4_moe_lite" else 0
+    tables = 2 * config["vocab_size"] * hidden + hidden
+    return int(
+        layers * (mixer + 2 * hidden) + 3 * hidden * config["intermediate_size"] + (layers - 1) * experts + tables
+    )
 
 
 def _gemma4(config: dict[str, Any]) -> int:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 CHECKED = (
-    "apertus", "arcee", "biogpt", "bitnet", "bloom", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5",
-    "ernie4_5_moe", "exaone4", "falcon", "gpt2", "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense",
-    "mpt", "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "stablelm", "starcoder2",
+    "apertus", "arcee", "biogpt", "bitnet", "bloom", "dots1", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon", "gpt2",
+    "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense", "minicpm3", "mpt", "nemotron", "olmo", "olmoe", "opt",
+    "phi", "phimoe", "stablelm", "starcoder2",
 )  # fmt: skip
 REFUSED = {  # architecture: the reason, as errors give it
     "bert": "attention is bidirectional: it is an encoder",

@@ -25,6 +25,7 @@ SOME = slice(3, 7)  # prompts of 5 tokens, and of 21, 24 and 30 that begin alike
 FAMILIES = [
     "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "glm4", "cohere", "qwen3_moe", "gpt_oss",
     "qwen3_next", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "falcon_h1", "nemotron_h", "llama4_text",
+    "deepseek_v2", "glm4_moe_lite",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.paged import KVHeads
 
 CPU = torch.device("cpu")
 LLAMA3 = {
@@ -79,9 +80,20 @@ _SCOUT: dict[str, Any] = {
     "attention_chunk_size": 8192, "eos_token_id": [200001, 200007, 200008], "max_position_embeddings": 10485760,
 }  # fmt: skip
 _MAVERICK: dict[str, Any] = {"num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
+_GLM_47_FLASH: dict[str, Any] = {  # as it is published: a layer more predicts further tokens
+    "model_type": "glm4_moe_lite", "attention_bias": False, "hidden_act": "silu", "hidden_size": 2048,
+    "intermediate_size": 10240, "max_position_embeddings": 202752, "moe_intermediate_size": 1536,
+    "topk_method": "noaux_tc", "norm_topk_prob": True, "num_attention_heads": 20, "n_group": 1, "topk_group": 1,
+    "n_routed_experts": 64, "n_shared_experts": 1, "routed_scaling_factor": 1.8, "num_experts_per_tok": 4,
+    "first_k_dense_replace": 1, "num_hidden_layers": 47, "num_key_value_heads": 20, "num_nextn_predict_layers": 1,
+    "partial_rotary_factor": 1.0, "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 1000000,
+    "tie_word_embeddings": False, "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64, "v_head_dim": 256, "vocab_size": 154880, "eos_token_id": [154820, 154827, 154829],
+}  # fmt: skip
 SIZES: dict[str, tuple[dict[str, Any], float, int]] = {  # parameters, and bytes of KV of a token in 16 bits
     "Gemma 4 31B": (_GEMMA_4, 30.7e9, 4 * (50 * 16 * 256 + 10 * 4 * 512)),
     "Gemma 4 26B-A4B": (_GEMMA_4 | _GEMMA_4_A4B, 25.2e9, 4 * (25 * 8 * 256 + 5 * 2 * 512)),
+    "GLM-4.7-Flash": (_GLM_47_FLASH, 29.9e9, 2 * 47 * 576),
     "Nemotron 3 Nano": (_NEMOTRON_3_NANO, 31.6e9, 4 * 6 * 2 * 128),
     "Llama 4 Scout": (_SCOUT, 107.8e9, 4 * 48 * 8 * 128),
     "Llama 4 Maverick": (_SCOUT | _MAVERICK, 400.7e9, 4 * 48 * 8 * 128),
@@ -213,6 +225,24 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"rope_parameters": LLAMA3 | {"factor": 16.0, "high_freq_factor": 1.0}, "attention_chunk_size": 1},
     ),
     "llama4 queries grow later": ("llama4_text", {"floor_scale": 42}),
+    "deepseek_v2 a latent of queries, all experts, biases, no stretch": (
+        "deepseek_v2",
+        {
+            "q_lora_rank": 28, "topk_method": "greedy", "n_group": None, "attention_bias": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "rms_norm_eps": 1e-2,
+        },
+    ),
+    "deepseek_v3 half-split, queries of the hidden state, one group": (
+        "deepseek_v3", {"rope_interleave": False, "q_lora_rank": None, "n_group": 1, "topk_group": 1},
+    ),
+    "deepseek_v3 no experts at all": ("deepseek_v3", {"first_k_dense_replace": 5}),
+    "deepseek_v3 a stretch of scores alone": ("deepseek_v3", {"rope_parameters": YARN | {"mscale_all_dim": 0.7}}),
+    "glm4_moe_lite an MLP in the middle, biases": (
+        "glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense", "sparse"], "attention_bias": True},
+    ),
+    "glm4_moe_lite values larger than keys": (
+        "glm4_moe_lite", {"v_head_dim": 34, "kv_lora_rank": 7, "qk_rope_head_dim": 2, "head_dim": 2, "n_group": 2},
+    ),
     "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
     "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
@@ -286,6 +316,20 @@ def test_kv_cache_sizes(tmp_path: Path) -> None:
     assert [tuple(tensor.shape) for tensor in tensors] == [(5, 8, 2, 16)] * 6
     held = sum(tensor.nbytes for tensor in tensors)
     assert held == 5 * KVCache.bytes_per_block(LayerGroups.single(config.kept), 8, torch.bfloat16)
+
+
+def test_latents_take_one_tensor(tmp_path: Path) -> None:
+    model = model_config(tiny_model("glm4_moe_lite", tmp_path))
+    cache = KVCache.allocate(model, 5, 8, torch.bfloat16, CPU)
+    assert {layer.heads for layer in cache.layers} == {KVHeads(1, 26, 20)}
+    held = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+            for layer in cache.layers for tensor in layer[:2]}  # fmt: skip
+    assert (
+        sum(held.values())
+        == 5 * KVCache.bytes_per_block(LayerGroups.single(model.kept), 8, torch.bfloat16)
+        == 5 * 8 * 3 * 26 * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -437,6 +481,13 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
+        ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method 'noaux_tc'"),
+        ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob True"),
+        ("deepseek_v2", {"n_group": 3}, "8 experts in 3 groups"),
+        ("deepseek_v2", {"mlp_bias": True}, "mlp_bias True"),
+        ("deepseek_v2", {"scoring_func": "sigmoid"}, "scoring_func 'sigmoid'"),
+        ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq 2"),
+        ("deepseek_v3", {"num_key_value_heads": 2}, "for each of 6 heads, not for 2"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),
         ("granite", {"logits_scaling": -1.0}, "logits_scaling"),
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),

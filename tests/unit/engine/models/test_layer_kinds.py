@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.checkpoints import SCHEMES
 from tests.support.quantized_models import quantized_model
-from tests.support.tiny_models import FAMILIES, RECURRENT, tiny_model
+from tests.support.tiny_models import FAMILIES, LATENT, RECURRENT, tiny_model
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_kinds import kind_of, one_of_each_kind
@@ -32,6 +32,7 @@ TWO_KINDS = {
     *RECURRENT,
     "olmo3",
     "gemma4_text",
+    *LATENT,
 }
 THREE_KINDS = {"nemotron_h", "llama4_text"}
 CHANGES = {  # of a weight [outputs, inputs]

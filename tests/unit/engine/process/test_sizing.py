@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,6 +121,15 @@ def test_mlps_are_planned_as_wide_as_they_are(
 ) -> None:
     config = model_config(tiny_model(family, tmp_path, **overrides))
     assert (config.active_inner, config.widest_inner) == (3 * inner, inner)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named"), [({"kv_dtype": "fp8"}, "--kv-dtype auto"), ({"attention": "flex"}, "--attention auto")]
+)
+def test_what_latents_cannot_have_is_refused(chosen: dict[str, Any], named: str, tmp_path: Path) -> None:
+    model = model_config(tiny_model("deepseek_v3", tmp_path))
+    with pytest.raises(InvalidRequestError, match=f"latents.*{named}"):
+        plan_memory(model, EngineOptions(url="", **chosen), torch.device("cpu"), torch.float32)
 
 
 def test_this_machine_has_memory() -> None:

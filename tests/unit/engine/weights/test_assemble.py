@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.tiny_models import FAMILIES, LATENT, tiny_model
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.models.model import Model
@@ -25,10 +25,20 @@ CPU = torch.device("cpu")
 MIXTRAL = (".w1.weight", ".w2.weight", ".w3.weight")  # projections by another name
 DELTA = tuple(f"in_proj_{name}.weight" for name in ("qkvz", "ba", "qkv", "z", "b", "a"))
 DELTA_MULTIPLES = {"linear_num_value_heads": 8, "shared_expert_intermediate_size": 32}
+LATENT_MULTIPLES = {
+    "kv_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "q_lora_rank": 32,
+}
 MULTIPLES = {  # of 16, in all of a model
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), DELTA_MULTIPLES),
     "gemma4_text": {"global_head_dim": 32},
     "falcon_h1": {"mamba_d_ssm": 96, "mamba_n_heads": 16, "mamba_d_head": 6},
+    **dict.fromkeys(LATENT, LATENT_MULTIPLES),
+    "deepseek_v2": LATENT_MULTIPLES | {"q_lora_rank": None},
     "nemotron_h": {"mamba_num_heads": 16, "mamba_head_dim": 6, "moe_shared_expert_intermediate_size": 32},
 }
 STACKED = {"gpt_oss", "granitemoehybrid", "llama4_text"}  # whose experts are
@@ -74,7 +84,7 @@ def logits(model: Model) -> Tensor:
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in STACKED])
 def test_packed_weights_are_those_that_fp8_would_make(family: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path, **MULTIPLES.get(family, {}))
-    packed = packed_model(folder, "_proj.weight", *MIXTRAL, *DELTA)
+    packed = packed_model(folder, "_proj.weight", "_with_mqa.weight", *MIXTRAL, *DELTA)
     quantized = load_model(folder, device=CPU, dtype=torch.float32, weights="fp8").model
     assert torch.equal(logits(packed), logits(quantized))
     assert packed.num_bytes == quantized.num_bytes

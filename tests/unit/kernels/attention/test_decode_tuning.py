@@ -90,17 +90,20 @@ def test_less_is_loaded_ahead_before_tiles_are_cut() -> None:
 def test_compiled_kernels_need_no_more_than_was_said(tmp_path: Path) -> None:
     heads, kv_heads = 4 * compiled_decode.KV_HEADS, compiled_decode.KV_HEADS
     arguments, said = [], {}
-    for architecture, dim, dtype, fp8 in (
-        (80, 80, "float16", False),
-        (86, 256, "bfloat16", False),
-        (89, 128, "bfloat16", True),
-        (90, 256, "float16", True),
-        (90, 64, "float32", True),
+    for architecture, dim, dtype, fp8, rest in (
+        (80, 80, "float16", False, None),
+        (86, 256, "bfloat16", False, None),
+        (89, 128, "bfloat16", True, None),
+        (90, 256, "float16", True, None),
+        (90, 64, "float32", True, None),
+        (90, 512, "bfloat16", False, 64),
     ):
-        shape = shape_of(dim, getattr(torch, dtype), heads, kv_heads, FP8 if fp8 else None)
+        shape = shape_of(dim + (rest or 0), getattr(torch, dtype), heads, kv_heads, FP8 if fp8 else None)
+        shape = replace(shape, latent=dim if rest else 0)
         tuning = DecodeTuning.on(GPUS[architecture], shape)
         assert tuning.group_rows == compiled_decode.GROUP_ROWS
-        arguments.append((architecture, dim, dtype, fp8, tuning.tile, tuning.ahead, tuning.warps, tuning.registers))
+        cut = tuning.tile, tuning.ahead, tuning.warps, tuning.registers
+        arguments.append((architecture, dim, dtype, fp8, *cut, rest))
         said[architecture, dim] = tuning.shared_bytes(shape)
     compiled = subprocess.run(  # one process for all: it imports torch
         [sys.executable, compiled_decode.__file__, *map(json.dumps, arguments)],

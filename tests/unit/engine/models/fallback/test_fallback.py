@@ -28,7 +28,7 @@ from thothy_ai.engine.weights.random import MARKER
 from thothy_ai.kernels.fp8 import FP8
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-MLPS = {"arcee": 80, "opt": 80, "deepseek_v3": 64}  # of two experts, of 32 each
+MLPS = {"arcee": 80, "opt": 80, "dots1": 64}  # of two experts, of 32 each
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
         "original_max_position_embeddings": 64}  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_configurations_that_are_refused(kind: str, overrides: dict[str, Any], r
 
 
 def test_the_shape_is_that_of_the_attention_modules(tmp_path: Path) -> None:
-    config = model_config(described("deepseek_v3", tmp_path))
+    config = model_config(described("minicpm3", tmp_path))
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.num_layers) == (6, 6, 24, 3)
     architecture = config.architecture
     assert isinstance(architecture, ThroughTransformers)

@@ -1,0 +1,71 @@
+"""How families with multi-head latent attention read its sizes, and build it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.family import require_full_rotary
+from thothy_ai.engine.models.layers.latent_attention import LatentAttention
+from thothy_ai.engine.models.layers.norm import RMSNorm
+from thothy_ai.engine.models.rope_scaling import magnitude
+from thothy_ai.engine.models.shape import LatentSizes
+from thothy_ai.kernels.paged import AttentionParams
+
+_EPS = 1e-6  # of the norms of what is compressed, whatever the configuration says of others
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSettings:
+    """`scale`: of scores. `bias`: what compresses and the output projection have one."""
+
+    sizes: LatentSizes
+    scale: float
+    interleaved: bool
+    bias: bool
+
+    @classmethod
+    def read(cls, config: Configuration, *, interleaved: bool) -> Self:
+        """ModelLoadError for sizes that are none, UnsupportedModelError for what is not implemented."""
+        require_full_rotary(config)
+        names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank")
+        found = {name: getattr(config, name) for name in names}
+        if found["q_lora_rank"] is None:
+            del found["q_lora_rank"]
+        for name, value in found.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ModelLoadError(f"{name} is {value!r}")
+        heads, pairs = config.num_attention_heads, config.num_key_value_heads
+        if pairs != heads:
+            raise UnsupportedModelError(f"latent attention has keys for each of {heads} heads, not for {pairs}")
+        rank, rotary, plain, value, *query_rank = found.values()
+        sizes = LatentSizes(rank, rotary, plain, value, *(query_rank or (None,)))
+        scale, rope = sizes.query**-0.5, config.rope_parameters
+        if rope.get("rope_type", "default") != "default" and rope.get("mscale_all_dim"):
+            scale *= magnitude(rope["factor"], rope["mscale_all_dim"]) ** 2
+        return cls(sizes, scale, interleaved, config.attention_bias)
+
+    def build(self, build: ModelBuilder, prefix: str) -> LatentAttention:
+        """The attention of a layer, whose keys and values are this rank's heads'."""
+        hidden, heads, sizes = build.shape.hidden_size, build.shape.num_heads, self.sizes
+        outputs, query_norm, inputs, name = {prefix + "kv_a_proj_with_mqa": sizes.kept.size}, None, hidden, "q_proj"
+        if sizes.query_rank is not None:
+            outputs = {prefix + "q_a_proj": sizes.query_rank, **outputs}
+            query_norm = RMSNorm(build.vector(prefix + "q_a_layernorm.weight", sizes.query_rank), _EPS)
+            inputs, name = sizes.query_rank, "q_b_proj"
+        keys, values = build.expansions(prefix + "kv_b_proj", sizes)
+        return LatentAttention(
+            compress=build.linear(outputs, hidden, bias=self.bias),
+            query_norm=query_norm,
+            queries=build.column_parallel({prefix + name: heads * sizes.query}, inputs, sizes.query),
+            latent_norm=RMSNorm(build.vector(prefix + "kv_a_layernorm.weight", sizes.rank), _EPS),
+            keys=keys,
+            values=values,
+            output=build.row_parallel({prefix + "o_proj": hidden}, heads * sizes.value, bias=self.bias),
+            rotary=build.rotary,
+            interleaved=self.interleaved,
+            params=AttentionParams(scale=self.scale),
+        )

@@ -247,3 +247,8 @@ def test_a_process_that_runs_kinds_code_imports_no_database() -> None:
     code = f"import sys, thothy_ai.plans.judge_process; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_lines_of_sql_are_as_short_as_those_of_python() -> None:
+    for path in (ROOT / "thothy_ai" / "db" / "sql").rglob("*.sql"):
+        assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 120, path

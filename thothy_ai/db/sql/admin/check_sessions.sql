@@ -1,5 +1,5 @@
--- What each engine session was busy for, and what of it is accounted for: by requests past the queue, and by the attempts
--- that are billed, in closed hours and since then.
+-- What each engine session was busy for, and what of it is accounted for: by requests past the queue, and by the
+-- attempts that are billed, in closed hours and since then.
 WITH recent AS (
     {recent_usage}
 )

@@ -7,7 +7,9 @@ WITH progress AS (
 ), doomed AS (
     SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead'
 ), purged AS (
-    DELETE FROM job WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead' RETURNING id, tenant, kind, state, finished_at
+    DELETE FROM job
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead'
+    RETURNING id, tenant, kind, state, finished_at
 ), sessions AS (
     SELECT id
     FROM engine_session

@@ -1,6 +1,6 @@
--- What people decided on texts that a model wrote, since then: the last decision on each text, if it is final, with what
--- checks had found in it, its fields, and those that were approved. An attempt that was sent back is one text, the next
--- attempt another.
+-- What people decided on texts that a model wrote, since then: the last decision on each text, if it is final, with
+-- what checks had found in it, its fields, and those that were approved. An attempt that was sent back is one text, the
+-- next attempt another.
 WITH last AS (
     SELECT DISTINCT ON (job_id, attempt) job_id, attempt, version, action, decided_at
     FROM decision

@@ -6,4 +6,6 @@ SELECT
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
     current_setting('max_connections')::int AS max_connections,
     current_setting('transaction_read_only')::bool AS read_only,
-    to_regclass(format('attempt_%s', to_char((now() + interval '1 month') AT TIME ZONE 'UTC', 'YYYY_MM'))) IS NOT NULL AS partitioned
+    to_regclass(
+        format('attempt_%s', to_char((now() + interval '1 month') AT TIME ZONE 'UTC', 'YYYY_MM'))
+    ) IS NOT NULL AS partitioned

@@ -1,4 +1,5 @@
--- Jobs that ended in the last day, by kind: in all and as failures, in windows that alarms look at. Cancelled ones are apart.
+-- Jobs that ended in the last day, by kind: in all and as failures, in windows that alarms look at. Cancelled ones are
+-- apart.
 SELECT kind,
     count(*) FILTER (WHERE state = 'expired' AND finished_at > now() - interval '15 minutes') AS expired_15m,
     count(*) FILTER (WHERE finished_at > now() - interval '5 minutes') AS ended_5m,

@@ -1,7 +1,8 @@
 -- Engine sessions that have not ended, and those that ended in the last `:ended_seconds`: where they run, how they are,
 -- their running jobs, and output tokens per second over the last minute (of attempts that ended in it).
 SELECT
-    id, engine_name AS name, machine, address, model, model_name, adapters, device, devices, gpus, capacity, started_at, ready_at,
+    id, engine_name AS name, machine, address, model, model_name, adapters, device, devices, gpus, capacity,
+    started_at, ready_at,
     ended_at, end_reason,
     CASE
         WHEN ended_at IS NOT NULL THEN 'ended'

@@ -1,7 +1,7 @@
--- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key,
--- channel, audience and brief, the source, the parent job, and the model. A filter that is NULL lets everything through.
--- A person has the last word: what they approved is accepted, in their version, and what they rejected is not, and neither is
--- what follows a text that is another now. `text` is the model's: NULL of what they edited.
+-- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel,
+-- audience and brief, the source, the parent job, and the model. A filter that is NULL lets everything through. A
+-- person has the last word: what they approved is accepted, in their version, and what they rejected is not, and
+-- neither is what follows a text that is another now. `text` is the model's: NULL of what they edited.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final AS verdict,
     CASE final WHEN 'rejected' THEN coalesce(artifact.reason, review) END AS reason, review,
     CASE WHEN published THEN version END AS approved_version, decided_by, decided_at,
@@ -12,7 +12,8 @@ SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final A
     coalesce(edited, body) AS body, CASE WHEN edited IS NULL THEN text END AS text
 FROM artifact
 LEFT JOIN (
-    SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, batch_id, enqueued_at, review, version FROM job
+    SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, batch_id, enqueued_at, review, version
+    FROM job
 ) AS made_by ON id = job_id
 LEFT JOIN job_request USING (job_id)
 LEFT JOIN attempt AS tried USING (job_id, attempt)
@@ -27,7 +28,11 @@ CROSS JOIN LATERAL (
     ) ELSE false END AS published
 ) AS approved
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN published THEN 'accepted' WHEN review IN ('rejected', 'superseded') THEN 'rejected' ELSE verdict END AS final
+    SELECT CASE
+        WHEN published THEN 'accepted'
+        WHEN review IN ('rejected', 'superseded') THEN 'rejected'
+        ELSE verdict
+    END AS final
 ) AS decided
 LEFT JOIN LATERAL (
     SELECT e.body AS edited
@@ -53,7 +58,9 @@ WHERE {selected_jobs}
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
     AND (
         CAST(:after_at AS timestamptz) IS NULL
-        OR (created_at, job_id, artifact.attempt) < (CAST(:after_at AS timestamptz), CAST(:after_job AS uuid), CAST(:after_attempt AS integer))
+        OR (created_at, job_id, artifact.attempt) < (
+            CAST(:after_at AS timestamptz), CAST(:after_job AS uuid), CAST(:after_attempt AS integer)
+        )
     )
 ORDER BY CASE WHEN :by_source THEN source_key END, created_at DESC, job_id DESC, artifact.attempt DESC, locale
 LIMIT :limit

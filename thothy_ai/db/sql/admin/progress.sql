@@ -1,6 +1,6 @@
--- How far a drain has come: jobs by state, jobs that finished since it began (NULL: now), and since when its work was due.
--- `later` jobs may not run for a while: they were never tried, and are not due within `soon_seconds`. `unserved` ones are
--- queued and name a model that no engine serves.
+-- How far a drain has come: jobs by state, jobs that finished since it began (NULL: now), and since when its work was
+-- due. `later` jobs may not run for a while: they were never tried, and are not due within `soon_seconds`. `unserved`
+-- ones are queued and name a model that no engine serves.
 WITH served AS (
     SELECT DISTINCT unnest({model_names}) AS model_name FROM engine_session WHERE {heard_of}
 ), askable AS ( -- an alias hides a model of the same name

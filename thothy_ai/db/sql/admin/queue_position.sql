@@ -1,5 +1,5 @@
--- How many due jobs that name the same model, or none as well, are dispatched before this one; NULL if more than `limit`
--- are. Reads that many rows of the index.
+-- How many due jobs that name the same model, or none as well, are dispatched before this one; NULL if more than
+-- `limit` are. Reads that many rows of the index.
 WITH wanted AS (
     SELECT model FROM job WHERE id = :id
 ), next AS (

@@ -1,6 +1,6 @@
--- Takes back what is dispatched and not claimed, of a part of the queue or, if `scope` is NULL, of all of it: its messages
--- are stale from now on. Rows that are being claimed at this moment are left alone, and counted. Returns how many jobs
--- were running and dispatched.
+-- Takes back what is dispatched and not claimed, of a part of the queue or, if `scope` is NULL, of all of it: its
+-- messages are stale from now on. Rows that are being claimed at this moment are left alone, and counted. Returns how
+-- many jobs were running and dispatched.
 WITH affected AS (
     SELECT id, state
     FROM job

@@ -1,5 +1,5 @@
--- One job as a watcher sees it, the model that it names (`alias_of`: by an alias) if no engine serves it, and whether the
--- queue is paused, or what else is that holds it back (`held_*`). An engine does if no other one serves the job.
+-- One job as a watcher sees it, the model that it names (`alias_of`: by an alias) if no engine serves it, and whether
+-- the queue is paused, or what else is that holds it back (`held_*`). An engine does if no other one serves the job.
 SELECT id, kind, state, attempt, failures, max_attempts, cancel_requested, not_before, not_before > now() AS later,
     delayed, worker, reason, detail, enqueued_at, started_at, finished_at, deadline, paused, queue_control.note,
     now() AS at, held.scope AS held_scope, held.name AS held_name, held.paused_at AS held_at, held.paused_by AS held_by,

@@ -1,4 +1,5 @@
--- Whether a batch that asked for webhooks is open, and how many deliveries have waited for their first try for a minute.
+-- Whether a batch that asked for webhooks is open, and how many deliveries have waited for their first try for a
+-- minute.
 SELECT
     EXISTS (SELECT FROM batch WHERE ended_at IS NULL AND url IS NOT NULL) AS asked,
     (

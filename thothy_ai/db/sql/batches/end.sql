@@ -10,7 +10,8 @@ WITH ended AS (
     RETURNING tenant, output_seconds
 )
 INSERT INTO stored_file (id, tenant, purpose, name, size, expires_at, content)
-SELECT file.id, tenant, 'batch_output', file.name, file.size, now() + make_interval(secs => output_seconds), file.content
+SELECT file.id, tenant, 'batch_output', file.name, file.size,
+    now() + make_interval(secs => output_seconds), file.content
 FROM ended CROSS JOIN unnest(
     CAST(:ids AS uuid[]), CAST(:names AS text[]), CAST(:sizes AS bigint[]), CAST(:contents AS bytea[])
 ) AS file (id, name, size, content)

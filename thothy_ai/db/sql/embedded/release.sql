@@ -25,7 +25,8 @@ WITH orphaned AS (
     RETURNING job.id, attempt, tenant, kind, state, engine_session_id, adapter, lost_worker, since
 ), tried AS (
     INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason)
-    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'worker_lost' FROM released
+    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'worker_lost'
+    FROM released
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, {event_of_lost}, 'worker ' || lost_worker || ' ended' FROM released

@@ -1,9 +1,9 @@
 -- Queues again what no process works on any more: the embedded stack's own have ended, and it alone has this database.
--- No failure is charged. `charged`: the jobs that the engines of a stack that was killed had begun with, which counts as
--- the death of an engine: a job that kills the stack again and again must come to an end. Jobs that were claimed before
--- the machine started, `uptime` seconds ago (NULL: none was), were lost with it, as in `queue/reap_lost`: the first
--- {free_machine_losses} times nothing is charged, each further time the death of an engine. Messages that are still in
--- Redis are stale: a job gets a new number with its next dispatch.
+-- No failure is charged. `charged`: the jobs that the engines of a stack that was killed had begun with, which counts
+-- as the death of an engine: a job that kills the stack again and again must come to an end. Jobs that were claimed
+-- before the machine started, `uptime` seconds ago (NULL: none was), were lost with it, as in `queue/reap_lost`: the
+-- first {free_machine_losses} times nothing is charged, each further time the death of an engine. Messages that are
+-- still in Redis are stale: a job gets a new number with its next dispatch.
 WITH running AS (
     SELECT id, worker AS stopped_worker, id = ANY(CAST(:charged AS uuid[])) AS begun, {lost_too_often} AS suspect,
         coalesce(started_at <= now() - make_interval(secs => CAST(:uptime AS float8)), false) AS with_machine
@@ -13,7 +13,8 @@ WITH running AS (
 ), counted AS (
     SELECT running.*, CAST(begun OR with_machine AND suspect AS integer) AS deaths FROM running
 ), judged AS (
-    SELECT counted.id AS running_id, stopped_worker, deaths, deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills,
+    SELECT counted.id AS running_id, stopped_worker, deaths,
+        deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills,
         CASE WHEN begun OR with_machine THEN 'lost' ELSE 'released' END AS outcome,
         CASE WHEN with_machine THEN 'machine_lost' WHEN begun THEN 'engine_lost' ELSE 'shutdown' END AS cause
     FROM counted JOIN job USING (id)

@@ -1,6 +1,6 @@
--- Attempts that ended in the window, by kind and the model that ran them. `attempts`: those that ended by themselves, not
--- with an engine, a worker or their job's end; the compute-seconds are of all. Durations are of those with output. x: how
--- many sequences shared the engine with an attempt; y: seconds per token of output.
+-- Attempts that ended in the window, by kind and the model that ran them. `attempts`: those that ended by themselves,
+-- not with an engine, a worker or their job's end; the compute-seconds are of all. Durations are of those with output.
+-- x: how many sequences shared the engine with an attempt; y: seconds per token of output.
 SELECT
     kind,
     model,

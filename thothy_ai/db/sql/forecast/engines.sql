@@ -1,7 +1,7 @@
 -- Engines by the name of their model: those that take jobs, and in `returning` those that were ready a short time ago
 -- and start again: in how many seconds each is ready if it loads as long as before. One that was killed or failed is
--- expected back for twice that time, at least a minute; one that was stopped, or whose machine is silent, if it loads by then.
--- `capacity`: sequences at once, 0 if an engine does not say; `joined`: when the last one became ready.
+-- expected back for twice that time, at least a minute; one that was stopped, or whose machine is silent, if it loads
+-- by then. `capacity`: sequences at once, 0 if an engine does not say; `joined`: when the last one became ready.
 WITH last_ready AS (
     SELECT DISTINCT ON (own_name)
         *,

@@ -1,4 +1,5 @@
--- Running jobs by kind, model (that of an adapter), and how long ago they were claimed; a class of ages is half as wide again as the last.
+-- Running jobs by kind, model (that of an adapter), and how long ago they were claimed; a class of ages is half as wide
+-- again as the last.
 SELECT
     kind,
     coalesce(base, model_name, model, '') AS model,

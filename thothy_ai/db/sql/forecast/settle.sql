@@ -1,6 +1,6 @@
--- Ends the forecasts whose jobs have all ended: those made before the oldest open job was enqueued (`oldest`; NULL: none
--- is open). The end is that of the last job which had been enqueued before the forecast: it ended after the last call,
--- at `since`.
+-- Ends the forecasts whose jobs have all ended: those made before the oldest open job was enqueued (`oldest`; NULL:
+-- none is open). The end is that of the last job which had been enqueued before the forecast: it ended after the last
+-- call, at `since`.
 UPDATE forecast
 SET ended_at = coalesce(
     (

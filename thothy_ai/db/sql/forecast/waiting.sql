@@ -1,7 +1,7 @@
--- Jobs that are due and do not run, by kind, model (that of an adapter), place in planned order and deadline (seconds from now; NULL: none).
--- Places are rounded to ten minutes; deadlines down to a minute, those beyond an hour to a quarter of an hour, those
--- beyond a day to an hour. The place is computed once for jobs that were enqueued within ten minutes: it costs more
--- than reading a job. What waits for a pause of a part of the queue to end is left out.
+-- Jobs that are due and do not run, by kind, model (that of an adapter), place in planned order and deadline (seconds
+-- from now; NULL: none). Places are rounded to ten minutes; deadlines down to a minute, those beyond an hour to a
+-- quarter of an hour, those beyond a day to an hour. The place is computed once for jobs that were enqueued within ten
+-- minutes: it costs more than reading a job. What waits for a pause of a part of the queue to end is left out.
 SELECT
     kind,
     coalesce(base, model_name, model, '') AS model,

@@ -1,7 +1,7 @@
--- The engines that live: whether they take requests, where they listen, how many sequences they run at once, their model,
--- and the names that may be asked for, with the model or adapter that each stands for. Of several sessions of one name, the
--- last one counts. An alias hides a model of the same name. A server over HTTP is left out: who waits for it may ask it
--- himself.
+-- The engines that live: whether they take requests, where they listen, how many sequences they run at once, their
+-- model, and the names that may be asked for, with the model or adapter that each stands for. Of several sessions of
+-- one name, the last one counts. An alias hides a model of the same name. A server over HTTP is left out: who waits for
+-- it may ask it himself.
 WITH known AS (
     SELECT DISTINCT ON (engine_name) engine_name, id, address, model_name, {model_names} AS names, capacity, state
     FROM engine_session

@@ -6,7 +6,9 @@ WITH left_behind AS (
         SELECT session
         FROM review_draft
         WHERE job_id = :job_id AND viewer = :viewer AND texts IS NOT NULL AND seen_at < now() - interval '2 minutes'
-            AND NOT EXISTS (SELECT FROM review_draft WHERE job_id = :job_id AND session = :session AND texts IS NOT NULL)
+            AND NOT EXISTS (
+                SELECT FROM review_draft WHERE job_id = :job_id AND session = :session AND texts IS NOT NULL
+            )
         ORDER BY seen_at DESC
         LIMIT 1
     )

@@ -1,14 +1,15 @@
--- Records what requests over HTTP used: the sums of each row, as they are by now. Only what a row did not have yet is added
--- to its engine's session, and to the bill if the row's hour is closed: a statement whose answer was lost may be repeated.
--- A result that came before the engine's counters proves time: the session was busy for at least what is recorded.
--- Locks in the order of all statements that add to the bill: progress, sessions by id, hours.
+-- Records what requests over HTTP used: the sums of each row, as they are by now. Only what a row did not have yet is
+-- added to its engine's session, and to the bill if the row's hour is closed: a statement whose answer was lost may be
+-- repeated. A result that came before the engine's counters proves time: the session was busy for at least what is
+-- recorded. Locks in the order of all statements that add to the bill: progress, sessions by id, hours.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), given AS (
     SELECT *
     FROM unnest(
         CAST(:id AS uuid[]), CAST(:minutes AS timestamptz[]), CAST(:session_ids AS uuid[]),
-        CAST(:adapters AS text[]), CAST(:tenants AS text[]), CAST(:keys AS text[]), CAST(:requests AS bigint[]), CAST(:prompt_tokens AS bigint[]),
+        CAST(:adapters AS text[]), CAST(:tenants AS text[]), CAST(:keys AS text[]), CAST(:requests AS bigint[]),
+        CAST(:prompt_tokens AS bigint[]),
         CAST(:cached_tokens AS bigint[]), CAST(:output_tokens AS bigint[]), CAST(:compute_seconds AS float8[]),
         CAST(:useful_seconds AS float8[])
     ) AS usage (
@@ -18,7 +19,8 @@ WITH progress AS (
 ), sessions AS (
     SELECT id, {model_name} AS model_name, {devices} AS devices
     FROM engine_session AS session
-    WHERE id = ANY(CAST(:session_ids AS uuid[])) AND (SELECT closed_until FROM progress) IS NOT NULL -- waits for its lock
+    WHERE id = ANY(CAST(:session_ids AS uuid[]))
+        AND (SELECT closed_until FROM progress) IS NOT NULL -- waits for its lock
     ORDER BY id
     FOR NO KEY UPDATE
 ), added AS (
@@ -48,7 +50,8 @@ WITH progress AS (
     FROM (SELECT engine_session_id, sum(compute_seconds) AS seconds FROM added GROUP BY 1) AS sums
     WHERE id = engine_session_id AND (SELECT count(*) FROM sessions) >= 0
 ), late AS (
-    SELECT date_trunc('hour', minute) AS hour, tenant, coalesce(model_name, '') AS model_name, adapter, requests, prompt_tokens,
+    SELECT date_trunc('hour', minute) AS hour, tenant, coalesce(model_name, '') AS model_name, adapter, requests,
+        prompt_tokens,
         cached_tokens, output_tokens, compute_seconds * coalesce(devices, 1) AS busy,
         useful_seconds * coalesce(devices, 1) AS useful
     FROM added LEFT JOIN sessions ON sessions.id = engine_session_id

@@ -1,5 +1,5 @@
--- The artifacts of jobs: the version that a person approved or, until then, what the gates accepted. Without one, `body`
--- is NULL, and `draft` the version that a person may edit; `edited` is its number, if a person wrote it.
+-- The artifacts of jobs: the version that a person approved or, until then, what the gates accepted. Without one,
+-- `body` is NULL, and `draft` the version that a person may edit; `edited` is its number, if a person wrote it.
 SELECT job.id AS job_id, CASE
         WHEN review = 'approved' THEN coalesce(edited.body, written.body) WHEN verdict = 'accepted' THEN written.body
     END AS body,
@@ -7,7 +7,11 @@ SELECT job.id AS job_id, CASE
     CASE WHEN edited.body IS NOT NULL THEN job.version END AS edited
 FROM job
 LEFT JOIN LATERAL (
-    SELECT body, findings FROM artifact_version AS e WHERE e.job_id = job.id AND {standing} ORDER BY e.version DESC LIMIT 1
+    SELECT body, findings
+    FROM artifact_version AS e
+    WHERE e.job_id = job.id AND {standing}
+    ORDER BY e.version DESC
+    LIMIT 1
 ) AS edited ON true
 LEFT JOIN LATERAL (
     SELECT verdict, artifact.body, artifact.findings

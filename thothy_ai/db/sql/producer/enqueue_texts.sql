@@ -1,7 +1,6 @@
--- As `producer/enqueue`, for requests of which some refer to texts: `texts` has each text once, as a JSON array of
--- rows of `texts.shared`.
--- A text that is stored already is locked, so that it is not deleted meanwhile; one that is being deleted is stored again.
--- Nothing waits for another transaction that stores the same text.
+-- As `producer/enqueue`, for requests of which some refer to texts: `texts` has each text once, as a JSON array of rows
+-- of `texts.shared`. A text that is stored already is locked, so that it is not deleted meanwhile; one that is being
+-- deleted is stored again. Nothing waits for another transaction that stores the same text.
 WITH {inserted_jobs},
 texts AS (
     SELECT * FROM json_to_recordset(CAST(:texts AS json)) AS texts (id uuid, text_digest text, content text)

@@ -1,5 +1,5 @@
--- Admits delayed jobs to the queue shortly before they may run, the earliest first. Until then they are in no index that
--- the dispatcher reads: a million jobs for tonight cost nothing this afternoon.
+-- Admits delayed jobs to the queue shortly before they may run, the earliest first. Until then they are in no index
+-- that the dispatcher reads: a million jobs for tonight cost nothing this afternoon.
 UPDATE job
 SET delayed = false
 WHERE id = ANY(ARRAY(

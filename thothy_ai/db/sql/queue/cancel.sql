@@ -22,7 +22,9 @@ noted AS (
     SELECT id, 'cancelled', 'before it ran' FROM cancelled WHERE state = 'cancelled'
 ), notified AS (
     SELECT {notify_waiters}
-    FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM cancelled WHERE state = 'cancelled') AS parts
+    FROM (
+        SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM cancelled WHERE state = 'cancelled'
+    ) AS parts
     GROUP BY part
 )
 SELECT id, state FROM cancelled WHERE (SELECT count(*) FROM notified) >= 0  -- what nothing reads is not run

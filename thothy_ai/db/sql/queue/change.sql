@@ -1,8 +1,8 @@
--- Changes when waiting jobs of a tenant, or of all if it is NULL, are to run, and wakes the dispatcher. `change` is a JSON
--- object with those of priority, deadline and not_before that change; null removes a time. A dispatched job is queued
--- again, and the number of its next dispatch fences its message off.
--- Returns the jobs that wait, and whether each was changed: it is not if it could not start before its deadline.
--- Rows are locked in the order of their ids, so that two callers with the same jobs cannot deadlock.
+-- Changes when waiting jobs of a tenant, or of all if it is NULL, are to run, and wakes the dispatcher. `change` is a
+-- JSON object with those of priority, deadline and not_before that change; null removes a time. A dispatched job is
+-- queued again, and the number of its next dispatch fences its message off. Returns the jobs that wait, and whether
+-- each was changed: it is not if it could not start before its deadline. Rows are locked in the order of their ids, so
+-- that two callers with the same jobs cannot deadlock.
 WITH waiting AS (
     SELECT id, priority, deadline, not_before, scheduled_for, delayed
     FROM job

@@ -1,9 +1,10 @@
--- Closes the hours from `since` to `until`: sums their attempts, the jobs that ended without success, requests over HTTP, and
--- the engines' residency, and counts what each engine session is billed for. `queue/lock_hours` has locked the progress:
--- whoever changes a closed hour's attempts later adds the difference. A row exists already if dead jobs of the hour were
--- purged.
+-- Closes the hours from `since` to `until`: sums their attempts, the jobs that ended without success, requests over
+-- HTTP, and the engines' residency, and counts what each engine session is billed for. `queue/lock_hours` has locked
+-- the progress: whoever changes a closed hour's attempts later adds the difference. A row exists already if dead jobs
+-- of the hour were purged.
 WITH tried AS (
-    SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, {model_name} AS model_name, adapter, engine_session_id,
+    SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, {model_name} AS model_name, adapter,
+        engine_session_id,
         sum(attempt.compute_seconds) AS engine_seconds, {attempt_usage}
     FROM attempt LEFT JOIN engine_session AS session ON session.id = engine_session_id
     WHERE finished_at >= :since AND finished_at < :until
@@ -14,7 +15,8 @@ WITH tried AS (
     WHERE finished_at >= :since AND finished_at < :until AND state <> 'succeeded'
     GROUP BY 1, 2, 3
 ), asked AS (
-    SELECT date_trunc('hour', minute) AS hour, tenant, {interactive_kind} AS kind, {model_name} AS model_name, adapter, {interactive_usage}
+    SELECT date_trunc('hour', minute) AS hour, tenant, {interactive_kind} AS kind, {model_name} AS model_name, adapter,
+        {interactive_usage}
     FROM interactive_usage AS asked LEFT JOIN engine_session AS session ON session.id = asked.engine_session_id
     WHERE minute >= :since AND minute < :until
     GROUP BY 1, 2, 3, 4, 5

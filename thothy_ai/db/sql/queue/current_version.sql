@@ -1,7 +1,7 @@
 -- The version of a job's artifact that a person decides on next: the one that a person wrote last or, without one, what
--- the last attempt did; what was sent back, as it was edited, if that attempt has left nothing. `written` and `text` are
--- the model's; `text` is NULL of what a person wrote. `verification` says which model has held this text against its
--- source, NULL if none has.
+-- the last attempt did; what was sent back, as it was edited, if that attempt has left nothing. `written` and `text`
+-- are the model's; `text` is NULL of what a person wrote. `verification` says which model has held this text against
+-- its source, NULL if none has.
 SELECT job.id AS job_id, job.tenant, job.kind, job.state, job.review, job.version, job.attempt, job.deadline,
     job.finished_at, job.source_key, job.reason, job.detail, job.priority, job.max_attempts, job.max_compute_seconds,
     written.locale, written.body AS written,

@@ -1,7 +1,7 @@
 -- A person's decision on a version of a job's artifact, fenced on that version and on what was decided of it before: of
--- two people who decide on one version, the second gets no row. An edit is the next version; `edit` is its body as JSON.
--- So is what the model makes of an artifact that is sent back: that takes one more attempt, with a new budget, and what
--- was accepted is no longer.
+-- two people who decide on one version, the second gets no row. An edit is the next version; `edit` is its body as
+-- JSON. So is what the model makes of an artifact that is sent back: that takes one more attempt, with a new budget,
+-- and what was accepted is no longer.
 WITH current AS (
     SELECT id, tenant, attempt
     FROM job

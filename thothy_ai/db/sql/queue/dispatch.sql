@@ -1,7 +1,6 @@
--- Moves these due jobs to 'dispatched', for this engine; those that another transaction is changing, or that may no longer
--- run, are left out. The caller publishes the others.
--- A pause waits for a dispatch that has begun; a dispatch that begins later sees the pause: the row lock, not the
--- snapshot, decides what is paused.
+-- Moves these due jobs to 'dispatched', for this engine; those that another transaction is changing, or that may no
+-- longer run, are left out. The caller publishes the others. A pause waits for a dispatch that has begun; a dispatch
+-- that begins later sees the pause: the row lock, not the snapshot, decides what is paused.
 WITH control AS (
     {locked_control}
 ), next AS (

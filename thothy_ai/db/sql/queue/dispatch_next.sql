@@ -1,6 +1,6 @@
--- As `queue/due` and `queue/dispatch` in one round trip, where there is one engine: dispatches the next due jobs to it, at
--- most `places` of them, and `urgent_places` of those above the priority `lowest`. Returns them in planned order, with
--- their sources.
+-- As `queue/due` and `queue/dispatch` in one round trip, where there is one engine: dispatches the next due jobs to it,
+-- at most `places` of them, and `urgent_places` of those above the priority `lowest`. Returns them in planned order,
+-- with their sources.
 WITH control AS (
     {locked_control}
 ), next AS ({next_due}), numbered AS (

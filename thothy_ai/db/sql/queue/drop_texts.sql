@@ -1,6 +1,6 @@
--- Deletes those of the next `limit` texts to which no request refers. Returns the last one that was looked at.
--- A text that a producer has locked is skipped. If a producer has referred to one since this began, the foreign key makes
--- the statement fail; nothing is deleted then.
+-- Deletes those of the next `limit` texts to which no request refers. Returns the last one that was looked at. A text
+-- that a producer has locked is skipped. If a producer has referred to one since this began, the foreign key makes the
+-- statement fail; nothing is deleted then.
 WITH next AS (
     SELECT id
     FROM source_text

@@ -1,5 +1,5 @@
--- Ends batches of which no job is open any more, and writes the deliveries of those with a webhook to notify. Counts are of the
--- jobs that still exist, follow-ups among them.
+-- Ends batches of which no job is open any more, and writes the deliveries of those with a webhook to notify. Counts
+-- are of the jobs that still exist, follow-ups among them.
 WITH ended AS (
     UPDATE batch
     SET ended_at = now()

@@ -1,7 +1,7 @@
 -- The engines that were heard of recently, by name: the models, adapters and aliases that each serves, how many jobs it
--- runs, and the lowest priority among those that are dispatched to it or run on it. `staffed`: whether a worker has reached it
--- within `worker_seconds`. A paused engine is not ready, and none serves a paused model. Of several sessions of one name,
--- the last one counts. An alias hides a model of the same name.
+-- runs, and the lowest priority among those that are dispatched to it or run on it. `staffed`: whether a worker has
+-- reached it within `worker_seconds`. A paused engine is not ready, and none serves a paused model. Of several sessions
+-- of one name, the last one counts. An alias hides a model of the same name.
 WITH known AS (
     SELECT DISTINCT ON (engine_name) engine_name, {model_names} AS names, capacity,
         state = 'ready' AND NOT EXISTS (

@@ -1,5 +1,6 @@
--- The follow-ups of jobs that no other version has superseded. `of_this_version`: made after the last edit or send-back,
--- and not with what was superseded. Of earlier versions, those that ended without an artifact are left out: the next version tries again.
+-- The follow-ups of jobs that no other version has superseded. `of_this_version`: made after the last edit or
+-- send-back, and not with what was superseded. Of earlier versions, those that ended without an artifact are left out:
+-- the next version tries again.
 SELECT id, parent_id, digest, of_this_version
 FROM (
     SELECT id, parent_id, state, request_digest AS digest, enqueued_at > greatest((

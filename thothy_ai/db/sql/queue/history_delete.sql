@@ -1,5 +1,5 @@
--- Deletes the jobs of a month that ended before `before`, with their requests, at most `limit`. Their history is dropped with
--- the month's partitions. What came of them, and the seconds of drafts, are summed into their hours.
+-- Deletes the jobs of a month that ended before `before`, with their requests, at most `limit`. Their history is
+-- dropped with the month's partitions. What came of them, and the seconds of drafts, are summed into their hours.
 WITH bounds AS (
     SELECT to_timestamp(CAST(:month AS text) || ' +00', 'YYYY_MM TZH') AT TIME ZONE 'UTC' AS month
 ), doomed AS (

@@ -1,5 +1,5 @@
--- Months of history that were over at `before`, the oldest first: their jobs, how many of those are open, ended later or
--- in an hour that the bill has not closed yet, and the bytes of their partitions.
+-- Months of history that were over at `before`, the oldest first: their jobs, how many of those are open, ended later
+-- or in an hour that the bill has not closed yet, and the bytes of their partitions.
 SELECT name, count(job.id) AS jobs,
     count(job.id) FILTER (WHERE finished_at IS NULL OR finished_at >= least(
         CAST(:before AS timestamptz), (SELECT closed_until FROM usage_progress WHERE name = 'default')

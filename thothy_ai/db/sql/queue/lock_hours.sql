@@ -1,5 +1,5 @@
--- The next hours to close, and keeps others from changing the usage of attempts meanwhile. No row: there are none.
--- The first one is that of the oldest attempt or engine. An hour stays open for another hour: by then, what ended in it is
+-- The next hours to close, and keeps others from changing the usage of attempts meanwhile. No row: there are none. The
+-- first one is that of the oldest attempt or engine. An hour stays open for another hour: by then, what ended in it is
 -- committed, and most lost attempts are settled.
 WITH progress AS (
     SELECT closed_until, date_trunc('hour', now()) - make_interval(hours => :open_hours) AS due

@@ -1,5 +1,6 @@
--- Looks at the next jobs of a month after the one with the id `after`, at most `limit`: how many they are, the last one's id,
--- and whether any keeps the month: it is open, ended at `before` or later, or in an hour that the bill has not closed yet.
+-- Looks at the next jobs of a month after the one with the id `after`, at most `limit`: how many they are, the last
+-- one's id, and whether any keeps the month: it is open, ended at `before` or later, or in an hour that the bill has
+-- not closed yet.
 WITH bounds AS (
     SELECT to_timestamp(CAST(:month AS text) || ' +00', 'YYYY_MM TZH') AT TIME ZONE 'UTC' AS month
 ), next AS (

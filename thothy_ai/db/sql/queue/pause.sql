@@ -5,4 +5,7 @@ VALUES ('default', :paused, now(), :note)
 ON CONFLICT (name) DO UPDATE SET
     paused = excluded.paused,
     changed_at = CASE WHEN control.paused = excluded.paused THEN control.changed_at ELSE excluded.changed_at END,
-    note = CASE WHEN control.paused AND excluded.paused THEN coalesce(excluded.note, control.note) ELSE excluded.note END
+    note = CASE
+        WHEN control.paused AND excluded.paused THEN coalesce(excluded.note, control.note)
+        ELSE excluded.note
+    END

@@ -14,7 +14,8 @@ WITH silent AS (
         review = CASE WHEN failed >= max_attempts AND NOT cancel_requested THEN {needs_of_given_up} END,
         finished_at = CASE WHEN cancel_requested OR failed >= max_attempts THEN now() END,
         not_before = now() + make_interval(
-            secs => random() * least(CAST(:retry_cap_seconds AS float8), :retry_base_seconds * power(2, least(failures, 30)))
+            secs => random()
+                * least(CAST(:retry_cap_seconds AS float8), :retry_base_seconds * power(2, least(failures, 30)))
         ),
         failures = failed, worker = NULL, lease_until = NULL, reason = 'lease_lost',
         detail = 'worker ' || lost_worker || ' fell silent'
@@ -31,7 +32,9 @@ WITH silent AS (
     SELECT id, {event_of_lost}, concat_ws(': ', reason, detail) FROM reaped
 ), notified AS (
     SELECT {notify_waiters}
-    FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM reaped WHERE state <> 'queued') AS parts
+    FROM (
+        SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM reaped WHERE state <> 'queued'
+    ) AS parts
     GROUP BY part
 )
 SELECT id, kind, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END

@@ -1,8 +1,8 @@
--- Takes back the jobs of engines that are gone with their workers, without waiting for the leases: the session that a job
--- was claimed for has ended or is silent, and its worker has sent no heartbeat for `worker_seconds`. A worker that lives
--- finishes its jobs itself, and knows better what its engine died of.
--- It is no failure of the job's. The first {free_machine_losses} times it is nobody's, since machines lose power; each
--- further one counts as an engine death, since a job that takes machines down must come to an end.
+-- Takes back the jobs of engines that are gone with their workers, without waiting for the leases: the session that a
+-- job was claimed for has ended or is silent, and its worker has sent no heartbeat for `worker_seconds`. A worker that
+-- lives finishes its jobs itself, and knows better what its engine died of. It is no failure of the job's. The first
+-- {free_machine_losses} times it is nobody's, since machines lose power; each further one counts as an engine death,
+-- since a job that takes machines down must come to an end.
 WITH lost AS (
     SELECT job.id, worker AS lost_worker, job.started_at AS since,
         CAST({lost_too_often} AS integer) AS deaths
@@ -34,7 +34,8 @@ WITH lost AS (
     INSERT INTO attempt (
         job_id, attempt, tenant, kind, worker, engine_session_id, adapter, started_at, outcome, reason, detail
     )
-    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'machine_lost', detail FROM reaped
+    SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, adapter, since, 'lost', 'machine_lost', detail
+    FROM reaped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, {event_of_lost}, concat_ws(': ', reason, detail) FROM reaped

@@ -1,7 +1,6 @@
--- Queues again what was dispatched to engines that are gone: no session of that name was heard of recently, or no worker
--- has reached it within `worker_seconds`. An engine that soon starts again under its name keeps what waits for it, while
--- it loads and for as long after that.
--- Returns the dispatches: their messages are stale from now on.
+-- Queues again what was dispatched to engines that are gone: no session of that name was heard of recently, or no
+-- worker has reached it within `worker_seconds`. An engine that soon starts again under its name keeps what waits for
+-- it, while it loads and for as long after that. Returns the dispatches: their messages are stale from now on.
 WITH lost AS (
     SELECT id
     FROM job

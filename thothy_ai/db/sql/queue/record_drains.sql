@@ -1,9 +1,9 @@
 -- Records the drains in the jobs that finished after `since`. A drain begins when a job is due while none is open, and
--- ends with the last finish before a gap of more than `gap_seconds`: shorter ones belong to it. The last of them ended with
--- an empty queue if `emptied`, and otherwise goes on. If nothing could run at `since` (`was_empty`), a job that was due by
--- then and names a model waited for it if no engine served it then, or had been heard of within `absence_seconds`: it
--- begins when it is first tried after that; one that never was is in no drain. Every other job was in a transaction that
--- had not been committed: `enqueued_at` is when that began.
+-- ends with the last finish before a gap of more than `gap_seconds`: shorter ones belong to it. The last of them ended
+-- with an empty queue if `emptied`, and otherwise goes on. If nothing could run at `since` (`was_empty`), a job that
+-- was due by then and names a model waited for it if no engine served it then, or had been heard of within
+-- `absence_seconds`: it begins when it is first tried after that; one that never was is in no drain. Every other job
+-- was in a transaction that had not been committed: `enqueued_at` is when that began.
 WITH served AS (
     SELECT DISTINCT unnest({model_names}) AS model_name
     FROM engine_session
@@ -25,7 +25,8 @@ WITH served AS (
 ), ended AS (
     SELECT id, state, model, finished_at, first_start,
         least(finished_at, CASE
-            -- A retry replaces not_before: where it is later than the first start, the job was due when it was enqueued.
+            -- A retry replaces not_before: where it is later than the first start, the job was due when it was
+            -- enqueued.
             WHEN not_before <= coalesce(first_start, finished_at) THEN greatest(enqueued_at, not_before)
             WHEN budget_after > 0 THEN first_start -- redriven: enqueued long ago
             ELSE greatest(enqueued_at, scheduled_for)
@@ -56,7 +57,8 @@ WITH served AS (
 ), changes AS ( -- of the depth, in bins of a hundred-thousandth of the drain
     SELECT drain_no, floor(CAST(extract(epoch FROM at - started_at) AS float8) / bin_seconds) AS bin,
         count(*) FILTER (WHERE begins) AS begun, count(*) FILTER (WHERE NOT begins) AS over
-    FROM numbered JOIN bounds USING (drain_no), LATERAL (VALUES (since, true), (finished_at, false)) AS event (at, begins)
+    FROM numbered JOIN bounds USING (drain_no),
+        LATERAL (VALUES (since, true), (finished_at, false)) AS event (at, begins)
     GROUP BY 1, 2
 ), depths AS (
     SELECT drain_no, sum(begun - over) OVER (PARTITION BY drain_no ORDER BY bin) + over AS depth FROM changes
@@ -73,12 +75,14 @@ WITH served AS (
     GROUP BY drain_no
 )
 INSERT INTO drain (
-    started_at, ended_at, emptied, succeeded, dead, cancelled, expired, attempts, with_output, with_artifact, clean, peak_depth,
+    started_at, ended_at, emptied, succeeded, dead, cancelled, expired, attempts, with_output, with_artifact, clean,
+    peak_depth,
     wait_p50, wait_p95, wait_p99, run_p50, run_p95, run_p99, resident_seconds, busy_seconds, useful_seconds,
     draft_seconds
 )
 SELECT started_at, ended_at, :emptied OR drain_no < max(drain_no) OVER (), succeeded, dead, cancelled, expired,
-    tried.attempts, succeeded + tried.only_rejected, made.accepted, made.clean, peak_depth, waits[1], waits[2], waits[3], runs[1], runs[2], runs[3],
+    tried.attempts, succeeded + tried.only_rejected, made.accepted, made.clean, peak_depth,
+    waits[1], waits[2], waits[3], runs[1], runs[2], runs[3],
     coalesce(resident.seconds, 0), coalesce(tried.busy_seconds, 0), coalesce(tried.useful_seconds, 0),
     coalesce(tried.draft_seconds, 0)
 FROM spans JOIN peaks USING (drain_no), LATERAL (

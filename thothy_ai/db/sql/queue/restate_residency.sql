@@ -3,7 +3,9 @@
 WITH resident AS (
     {residency}
 )
-INSERT INTO usage_by_hour AS known (hour, tenant, kind, model_name, adapter, resident_seconds, closed_seconds, revised_at)
+INSERT INTO usage_by_hour AS known (
+    hour, tenant, kind, model_name, adapter, resident_seconds, closed_seconds, revised_at
+)
 SELECT hour, tenant, kind, model_name, adapter, resident_seconds, 0, now() FROM resident
 WHERE hour >= (SELECT min(hour) FROM usage_by_hour)
 ON CONFLICT (hour, tenant, kind, model_name, adapter) DO UPDATE

@@ -1,12 +1,11 @@
 -- Settles engine sessions that have ended, once no job claimed for them runs: busy seconds for which neither an attempt
--- nor a request past the queue accounts are divided over the session's attempts without output and without recorded usage;
--- if there are none, over those without output, since a vanished worker knew of calls that had ended. Each gets as much as
--- the others, but no attempt more than the time that it ran: what is left then stays unattributed. Results that came after
--- the last counters prove busy time: a session was busy for at least what its attempts were billed.
--- What attempts of closed hours used is known from their closing; only those of the open hours are read again.
--- Usage that is added to closed hours restates them.
--- `ids`: what `queue/lock_sessions` has locked. Its snapshot would be older than usage that it waited for; a session that
--- ended since is settled next time.
+-- nor a request past the queue accounts are divided over the session's attempts without output and without recorded
+-- usage; if there are none, over those without output, since a vanished worker knew of calls that had ended. Each gets
+-- as much as the others, but no attempt more than the time that it ran: what is left then stays unattributed. Results
+-- that came after the last counters prove busy time: a session was busy for at least what its attempts were billed.
+-- What attempts of closed hours used is known from their closing; only those of the open hours are read again. Usage
+-- that is added to closed hours restates them. `ids`: what `queue/lock_sessions` has locked. Its snapshot would be
+-- older than usage that it waited for; a session that ended since is settled next time.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), ended AS (

@@ -1,5 +1,5 @@
--- The queue at this moment, one row per state. `due_age` is how long the oldest job that may run has waited; `held`: due
--- jobs that wait because of a pause of a part of the queue, which may not.
+-- The queue at this moment, one row per state. `due_age` is how long the oldest job that may run has waited; `held`:
+-- due jobs that wait because of a pause of a part of the queue, which may not.
 SELECT
     state,
     count(*) AS jobs,

@@ -1,6 +1,6 @@
--- Takes back follow-ups of a version that no longer stands, and theirs: those that wait are cancelled, those that run are
--- stopped, and what was written is neither exported nor reviewed. It resembles the next version's: nothing is compared
--- with it. What ended without an artifact goes on saying why. The caller has locked the parent.
+-- Takes back follow-ups of a version that no longer stands, and theirs: those that wait are cancelled, those that run
+-- are stopped, and what was written is neither exported nor reviewed. It resembles the next version's: nothing is
+-- compared with it. What ended without an artifact goes on saying why. The caller has locked the parent.
 WITH RECURSIVE named AS (
     SELECT unnest(CAST(:ids AS uuid[])) AS id
     UNION

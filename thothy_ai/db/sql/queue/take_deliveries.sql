@@ -1,5 +1,5 @@
--- Takes deliveries that are due: a few of each origin, the longest due first, and none of an origin that is busy, so that
--- one that does not answer holds up no other. They are due again after the lease if nothing is recorded.
+-- Takes deliveries that are due: a few of each origin, the longest due first, and none of an origin that is busy, so
+-- that one that does not answer holds up no other. They are due again after the lease if nothing is recorded.
 WITH RECURSIVE origins AS (
     (SELECT origin FROM webhook_delivery WHERE {undelivered} ORDER BY origin LIMIT 1)
     UNION ALL

@@ -1,9 +1,15 @@
--- How many due jobs wait for each model or adapter that no engine serves, by the name or alias that they ask for, of which
--- `alias_of` is the model; `limit` means so many or more. The models are found by skipping through the index, so that a
--- million jobs of one model cost one step; no more than `names` of them, in the order of the alphabet: names come from
--- producers. The jobs of the names after those are counted together, in a row without a model.
+-- How many due jobs wait for each model or adapter that no engine serves, by the name or alias that they ask for, of
+-- which `alias_of` is the model; `limit` means so many or more. The models are found by skipping through the index, so
+-- that a million jobs of one model cost one step; no more than `names` of them, in the order of the alphabet: names
+-- come from producers. The jobs of the names after those are counted together, in a row without a model.
 WITH RECURSIVE asked AS (
-    (SELECT model, 1 AS number FROM job WHERE state = 'queued' AND NOT delayed AND model IS NOT NULL ORDER BY model LIMIT 1)
+    (
+        SELECT model, 1 AS number
+        FROM job
+        WHERE state = 'queued' AND NOT delayed AND model IS NOT NULL
+        ORDER BY model
+        LIMIT 1
+    )
     UNION ALL
     SELECT (
         SELECT job.model

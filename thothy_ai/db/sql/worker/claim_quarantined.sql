@@ -1,9 +1,9 @@
--- Claims quarantined jobs for one engine (worker/quarantine.py): of those that wait, only the most charged, and none while
--- one that must run alone runs there. Some of those that must run alone are claimed at once; of the others as many as
--- may still run there. Besides the jobs given, which wait in this worker, any that was dispatched and names no model may
--- be claimed: thus those of one crash spread over all engines, and the message of one that is taken from another worker
--- turns stale. The caller holds `quarantine_lock`.
--- Returns the claimed jobs with their attempts, and those given that still wait; other given ones are stale.
+-- Claims quarantined jobs for one engine (worker/quarantine.py): of those that wait, only the most charged, and none
+-- while one that must run alone runs there. Some of those that must run alone are claimed at once; of the others as
+-- many as may still run there. Besides the jobs given, which wait in this worker, any that was dispatched and names no
+-- model may be claimed: thus those of one crash spread over all engines, and the message of one that is taken from
+-- another worker turns stale. The caller holds `quarantine_lock`. Returns the claimed jobs with their attempts, and
+-- those given that still wait; other given ones are stale.
 WITH given AS (
     SELECT DISTINCT id, dispatch_no  -- a message may have been delivered twice
     FROM {hints} AS hint (id, dispatch_no)
@@ -25,7 +25,9 @@ WITH given AS (
         engine_session_id AS meant_for, adapter AS meant_with, greatest(enqueued_at, not_before) AS due_at,
         least(engine_deaths, {deaths_to_run_alone}) AS charges,
         max(least(engine_deaths, {deaths_to_run_alone})) FILTER (WHERE state = 'dispatched') OVER () AS most_charges,
-        row_number() OVER (PARTITION BY state, least(engine_deaths, {deaths_to_run_alone}) ORDER BY {planned_order}) AS place
+        row_number() OVER (
+            PARTITION BY state, least(engine_deaths, {deaths_to_run_alone}) ORDER BY {planned_order}
+        ) AS place
     FROM job JOIN eligible USING (id, dispatch_no)
     WHERE job.id = ANY(ARRAY(SELECT eligible.id FROM eligible)) AND {claimable}
 ), chosen AS (

@@ -65,7 +65,9 @@ WITH given AS (
     WHERE event IS NOT NULL
 ), notified AS (
     SELECT {notify_waiters}
-    FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM ended WHERE state <> 'queued') AS parts
+    FROM (
+        SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM ended WHERE state <> 'queued'
+    ) AS parts
     GROUP BY part
 )
 SELECT id, attempt, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END

@@ -1,6 +1,6 @@
--- An engine session as its own side reports it: how far it is, where it runs, its counters, which only grow, and gauges.
--- Times come as ages in seconds: only this clock counts. The last heartbeat of an engine that was killed is as old as its
--- last counters; without an age, it stays what it is. A session that was taken for dead is open again.
+-- An engine session as its own side reports it: how far it is, where it runs, its counters, which only grow, and
+-- gauges. Times come as ages in seconds: only this clock counts. The last heartbeat of an engine that was killed is as
+-- old as its last counters; without an age, it stays what it is. A session that was taken for dead is open again.
 INSERT INTO engine_session (
     id, engine_name, machine, address, model_name, adapters, model, device, devices, gpus, dtype, num_blocks,
     block_size, capacity, declared, state, started_at, ready_at, heartbeat_at, ended_at, end_reason,

@@ -1,8 +1,8 @@
 -- Records the usage of attempts whose own worker could not: it vanished, or it had been fenced off. Only rows without
 -- output change, and only those with just so many seconds as the caller has recorded: nothing is added twice if its
--- answer is lost. Usage that is added to closed hours restates them. Returns the attempts that have a row; the others have
--- not ended yet.
--- Locks in the order of all statements that change attempts: progress, sessions by id, attempts, hours.
+-- answer is lost. Usage that is added to closed hours restates them. Returns the attempts that have a row; the others
+-- have not ended yet. Locks in the order of all statements that change attempts: progress, sessions by id, attempts,
+-- hours.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
 ), given AS (

@@ -1,5 +1,5 @@
--- Recent accepted artifacts of other jobs, of the same tenant, kind and locale, whose signatures have an element in common
--- with this one: the newest first. Whether they are near-duplicates is for the caller to find out.
+-- Recent accepted artifacts of other jobs, of the same tenant, kind and locale, whose signatures have an element in
+-- common with this one: the newest first. Whether they are near-duplicates is for the caller to find out.
 SELECT job_id, body
 FROM artifact
 WHERE signature && CAST(:signature AS bigint[]) AND signature IS NOT NULL

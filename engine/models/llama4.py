@@ -112,21 +112,12 @@ class Llama4:
     def read(cls, config: Configuration) -> Self:
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        layers, inner = config.num_hidden_layers, config.intermediate_size
-        for name in ("attention_chunk_size", "floor_scale", "intermediate_size_mlp"):
-            value = getattr(config, name)
-            if (value is None and "chunked_attention" in config.layer_types) or (value is not None and value < 1):
-                raise ModelLoadError(f"{name} is {value!r}")
-        if len(config.no_rope_layers) < layers:
-            raise ModelLoadError(f"no_rope_layers names {len(config.no_rope_layers)} layers of {layers}")
-        if others := sorted(set(config.moe_layers) - set(range(layers))):
-            raise ModelLoadError(f"moe_layers names layer {others[0]}, of {layers} layers")
-        sparse = tuple(index in config.moe_layers for index in range(layers))
-        experts = None
+        _require_possible(config)
+        layers, chunk, inner = config.num_hidden_layers, config.attention_chunk_size, config.intermediate_size
+        sparse, experts = tuple(index in config.moe_layers for index in range(layers)), None
         if any(sparse):
             chosen = config.num_experts_per_tok
             experts = ExpertSizes(config.num_local_experts, chosen, inner, sum(sparse), shared=inner)
-        chunk = config.attention_chunk_size
         return cls(
             windows=tuple(chunk if kind == "chunked_attention" else None for kind in config.layer_types),
             rotates=tuple(bool(each) for each in config.no_rope_layers[:layers]),  # 1: it does
@@ -160,7 +151,7 @@ class Llama4:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str, index: int, scales: Tensor | None) -> SelfAttention:
-        rotates, norms, shape = self.rotates[index], None, build.shape
+        rotates, window, norms, shape = self.rotates[index], self.windows[index], None, build.shape
         if self.qk_norm and rotates:  # before they turn, which leaves lengths as they are
             unit = torch.ones(shape.head_dim, dtype=build.embedding.dtype, device=build.embedding.device)
             norms = QKNorm(unit, unit)
@@ -172,7 +163,7 @@ class Llama4:
             head_dim=shape.head_dim,
             norm_eps=shape.norm_eps,
             qk_norm=norms,
-            params=AttentionParams(window=self.windows[index], chunked=True).within(shape.max_context),
+            params=AttentionParams(window=window, chunked=window is not None).within(shape.max_context),
             query_scales=None if rotates else scales,
         )
 
@@ -191,3 +182,16 @@ class Llama4:
             experts=InputWeightedExperts(build.experts(ExpertNames(names, names), sizes)),
             shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
         )
+
+
+def _require_possible(config: Configuration) -> None:
+    """ModelLoadError for sizes below 1, and for lists that do not fit the layers."""
+    layers = config.num_hidden_layers
+    for name in ("attention_chunk_size", "floor_scale", "intermediate_size_mlp"):
+        value = getattr(config, name)
+        if (value is None and "chunked_attention" in config.layer_types) or (value is not None and value < 1):
+            raise ModelLoadError(f"{name} is {value!r}")
+    if len(config.no_rope_layers) < layers:
+        raise ModelLoadError(f"no_rope_layers names {len(config.no_rope_layers)} layers of {layers}")
+    if others := sorted(set(config.moe_layers) - set(range(layers))):
+        raise ModelLoadError(f"moe_layers names layer {others[0]}, of {layers} layers")

@@ -20,7 +20,7 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.kernels.paged import KVHeads
+from thothy_ai.kernels.paged import PLAIN, AttentionParams, KVHeads
 
 CPU = torch.device("cpu")
 LLAMA3 = {
@@ -620,3 +620,11 @@ def test_tokens_that_are_not_wanted_change_nothing(family: str, wanted: list[int
     torch.testing.assert_close(part.wanted(prompts, wanted), logits[wanted], atol=1e-5, rtol=1e-5)
     more = {0: text(2, 3), 1: text(1, 4)}
     torch.testing.assert_close(part.step(more), whole.step(more))
+
+
+def test_attention_within_one_chunk_is_of_one_kind(tmp_path: Path) -> None:
+    """Layers that see everything and those of chunks, which no context outgrows, share what is planned and compiled."""
+    folder = tiny_model("llama4_text", tmp_path, attention_chunk_size=32)
+    for context, kinds in ((32, {PLAIN}), (33, {PLAIN, AttentionParams(window=32, chunked=True)})):
+        decoder = load_model(folder, device=CPU, dtype=torch.float32, max_context=context).model.decoder
+        assert {layer.attention.params for layer in decoder.layers} == kinds  # type: ignore[attr-defined]

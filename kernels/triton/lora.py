@@ -80,15 +80,9 @@ def _shrink_kernel(
     LOW: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    tile = tl.program_id(0)
-    slot = tl.load(tiles + tile)
-    begin = tl.load(tiles + tiles_count + tile)
-    end = tl.load(tiles + 2 * tiles_count + tile)
-    rank = tl.load(ranks + slot * rank_stride)
+    slot, begin, end, rank = _tile(tiles, tiles_count, ranks, rank_stride)
     if (begin < end) & (rank > 0):
-        place = begin + tl.arange(0, ROWS)
-        inside = place < end
-        token = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+        token, inside = _tokens(order, begin, end, ROWS)
         column = tl.program_id(1) * LOW + tl.arange(0, LOW)
         wanted = (column < low) & (column % rank_size < rank)
         width = tl.cdiv(tl.cdiv(inputs, INPUTS), SPLITS) * INPUTS
@@ -110,6 +104,24 @@ def _shrink_kernel(
             sums *= tl.load(scales + token, mask=inside, other=0.0)[:, None]
         target = (tl.program_id(2) * count + token[:, None]) * low + column[None, :]
         tl.store(out + target, sums, mask=inside[:, None] & wanted[None, :])
+
+
+@triton.jit
+def _tile(tiles, tiles_count, ranks, rank_stride):
+    """The slot of the program's tile, where in the order its tokens begin and end, and the rank of its adapter here."""
+    tile = tl.program_id(0)
+    slot = tl.load(tiles + tile)
+    begin = tl.load(tiles + tiles_count + tile)
+    end = tl.load(tiles + 2 * tiles_count + tile)
+    return slot, begin, end, tl.load(ranks + slot * rank_stride)
+
+
+@triton.jit
+def _tokens(order, begin, end, ROWS: tl.constexpr):
+    """The tile's tokens [ROWS], and which of them there are."""
+    place = begin + tl.arange(0, ROWS)
+    inside = place < end
+    return tl.load(order + place, mask=inside, other=0).to(tl.int64), inside
 
 
 @triton.jit
@@ -146,19 +158,13 @@ def _expand_kernel(
     COLUMNS: tl.constexpr,
     RANKS: tl.constexpr,
 ):
-    tile = tl.program_id(0)
-    slot = tl.load(tiles + tile)
-    begin = tl.load(tiles + tiles_count + tile)
-    end = tl.load(tiles + 2 * tiles_count + tile)
-    rank = tl.load(ranks + slot * rank_stride)
+    slot, begin, end, rank = _tile(tiles, tiles_count, ranks, rank_stride)
     if (begin < end) & (rank > 0):
         block = tl.program_id(1)
         part = tl.load(blocks + block)
         column = tl.load(blocks + blocks_count + block) + tl.arange(0, COLUMNS)
         live = column < tl.load(blocks + 2 * blocks_count + block)
-        place = begin + tl.arange(0, ROWS)
-        inside = place < end
-        token = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+        token, inside = _tokens(order, begin, end, ROWS)
         sums = tl.zeros([ROWS, COLUMNS], tl.float32)
         b += slot.to(tl.int64) * b_slot
         shrunk += part * rank_size

@@ -27,7 +27,6 @@ from thothy_ai.engine.weights.loader import LoadedModel
 
 ROWS = 512  # of the engine
 AT_ONCE = 1, 4, 16, 32, 64, 256, ROWS
-KV_TOKENS = 600_000
 _OUTPUTS = 3  # of each row, at least; few rows get no more, so that they do not take long
 _MOST = 64
 _ROUNDS = 2  # the first learns, and has the prompts computed
@@ -74,6 +73,8 @@ class Replaying:
                 self._submit(*left.pop())
                 running += 1
             running -= sum(isinstance(event, FinishedEvent) for event in self._events.get())
+            if self._core.failure is not None:
+                raise self._core.failure
         return time.perf_counter() - began, self._core.stats().core
 
     def _submit(self, name: str, each: Recorded) -> None:
@@ -82,19 +83,20 @@ class Replaying:
         self._core.submit(CoreRequest(name, each.prompt, sampling, profile=each.kind))
 
     def close(self) -> None:
-        """Free the engine."""
+        """Free the engine, whose memory the next one takes."""
         self._core.stop()
         self._core.join()
         self._core._read = None  # type: ignore[assignment,method-assign]  # a circle
+        del self._core
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def measure(shape: str, weights: str, records: Sequence[Recorded]) -> list[tuple[str, ...]]:
     """A row for each number of sequences at once: tokens per second without drafts and with, the ratio, and what share
-    of the drafts was right.
+    of the drafts was right. Seconds are printed as they are known.
     """
-    options = EngineOptions(url="", weights=weights, max_rows=ROWS, kv_tokens=KV_TOKENS)
+    options = EngineOptions(url="", weights=weights, max_rows=ROWS)
     loaded = bench_model(shape, options)
     found: dict[int, list[tuple[float, CoreStats, CoreStats]]] = {rows: [] for rows in AT_ONCE}
     for drafts in (False, True):
@@ -105,6 +107,7 @@ def measure(shape: str, weights: str, records: Sequence[Recorded]) -> list[tuple
                 before = engine._core.stats().core
                 seconds, after = engine.drain(f"{rows}-{number}", these, rows)
             found[rows].append((seconds, before, after))
+            print(f"{rows} at once, {'with' if drafts else 'without'} drafts: {seconds:.2f} s", flush=True)
         engine.close()
     table = []
     for rows, ((plain, *_), (drafted, before, after)) in found.items():

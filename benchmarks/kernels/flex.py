@@ -50,7 +50,9 @@ def _timed(
         return measured * 1e3
 
     triton_us, flex_us = microseconds(ours, AttentionParams()), microseconds(flex, params or AttentionParams())
-    return problem.name, load.name, f"{triton_us:.1f}", f"{flex_us:.1f}", f"{flex_us / triton_us:.2f}"
+    row = problem.name, load.name, f"{triton_us:.1f}", f"{flex_us:.1f}", f"{flex_us / triton_us:.2f}"
+    print(*row, sep=" | ", flush=True)  # each kind of layer takes torch some time to compile
+    return row
 
 
 def _prompts(load: Load, block_size: int) -> tuple[AttentionBatch, int]:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 FP8 = torch.float8_e4m3fn
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the outputs that the nibbles of a word hold, lowest first
-PROJECTIONS = ("_proj.weight", ".w1.weight", ".w2.weight", ".w3.weight")  # the last three are Mixtral's experts
+_OF_MIXTRAL = (".w1.weight", ".w2.weight", ".w3.weight")  # its experts
+PROJECTIONS = ("_proj.weight", "_proj_with_mqa.weight", *_OF_MIXTRAL)
 Store = Callable[[Tensor], Mapping[str, Tensor]]
 
 

@@ -74,11 +74,12 @@ class Problem:
     block_size: int = 32
     heads_first: bool = False
     cache_dtype: torch.dtype = torch.bfloat16
+    latent: int = 0  # numbers of a key that are its value
 
     def shape(self) -> AttentionShape:
         device = torch.device("cuda")
         sizes = (1024, self.heads, self.kv_heads, self.dim, self.block_size, 8192)
-        return AttentionShape(*sizes, torch.bfloat16, self.cache_dtype, device)
+        return AttentionShape(*sizes, torch.bfloat16, self.cache_dtype, device, latent=self.latent)
 
     def caches(self, blocks: int) -> list[LayerCache]:
         """Enough of them that the L2 holds none when it is used again."""
@@ -87,7 +88,7 @@ class Problem:
     @property
     def token_bytes(self) -> int:
         scale = 4 if self.cache_dtype == FP8 else 0
-        return 2 * self.kv_heads * (self.dim * self.cache_dtype.itemsize + scale)
+        return (1 if self.latent else 2) * self.kv_heads * (self.dim * self.cache_dtype.itemsize + scale)
 
     def _cache(self, blocks: int) -> LayerCache:
         inner = (self.kv_heads, self.block_size) if self.heads_first else (self.block_size, self.kv_heads)
@@ -96,6 +97,9 @@ class Problem:
             made = torch.empty(blocks, *inner, *sizes, device="cuda", dtype=torch.bfloat16).normal_()
             return made.transpose(1, 2) if self.heads_first else made
 
+        if self.latent:
+            keys = part(self.dim)
+            return LayerCache(keys, keys[..., : self.latent])
         keys, values = (part(self.dim).to(self.cache_dtype) for _ in range(2))
         if self.cache_dtype != FP8:
             return LayerCache(keys, values)
@@ -114,6 +118,8 @@ OTHERS = [
     replace(QWEN, name="qwen3-0.6b, fp8 cache", cache_dtype=FP8),
     Problem("no GQA, heads of 64", 8, dim=64),
     Problem("GQA 16, heads of 256", 32, kv_heads=2, dim=256),
+    Problem("glm-4.7-flash, latents", 20, kv_heads=1, dim=576, latent=512),
+    Problem("deepseek-v2-lite, latents", 16, kv_heads=1, dim=576, latent=512),
 ]
 
 
@@ -187,7 +193,7 @@ def timed_plan(load: Load) -> Row:
 
 def _layers(problem: Problem, attention: DecodeAttention, batch: AttentionBatch, blocks: int) -> Callable[[], None]:
     q = torch.randn(batch.num_decode, problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
-    out = torch.empty_like(q)
+    out = q.new_empty(*q.shape[:2], problem.shape().value_dim)
     caches = cycle(problem.caches(blocks))
     attention.plan(batch)
     return lambda: attention(q, next(caches), batch, out)

@@ -57,6 +57,32 @@ def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_pat
         )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fp8, blocks of 128",
+        "fp8, one scale",
+        "compressed-tensors fp8, channels",
+        "compressed-tensors W4A16, groups of 32, asymmetric",
+        "AWQ, groups of 32",
+        "GPTQ, groups of 32, asymmetric, act-order, version 2",
+    ],
+)
+def test_what_expands_latents_is_dequantized(name: str, tmp_path: Path) -> None:
+    sizes = {"kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 8, "head_dim": 8, "qk_nope_head_dim": 8}
+    only = "" if "fp8" in name else "self_attn"  # in the other formats, tensors decide what is plain
+    folder = quantized_model(
+        SCHEMES[name], tmp_path, "deepseek_v3", only, **sizes, v_head_dim=16, initializer_range=0.08
+    )
+    stored = load_file(folder / "model.safetensors").get("model.layers.0.self_attn.kv_b_proj.weight")
+    assert stored is None or stored.dtype == torch.float8_e4m3fn
+    plain = write_dequantized(folder, tmp_path / "plain")
+    loaded, expected = (load_model(path, device=CPU, dtype=torch.float32).model for path in (folder, plain))
+    got, wanted = (log_probabilities(model, TOKENS) for model in (loaded, expected))
+    apart = float((got - wanted).norm() / (wanted - wanted.mean(-1, keepdim=True)).norm())
+    assert apart < (0.12 if "fp8" in name else 1e-5)
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_memory_is_planned_without_reading_a_weight(name: str, tmp_path: Path) -> None:
     folder = quantized_model(SCHEMES[name], tmp_path)

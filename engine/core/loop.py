@@ -113,7 +113,7 @@ class EngineCore:
         library = AdapterLibrary()
         self._drafter: AutomaticDrafter | None = None
         if config.drafts:
-            self._drafter = AutomaticDrafter(step_seconds, config.max_sequence_tokens)
+            self._drafter = AutomaticDrafter(step_seconds, config.max_rows)
         on_end = (lambda _: None) if self._drafter is None else self._drafter.leave
         self._requests = Requests(
             config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos, library, on_end
@@ -237,7 +237,7 @@ class EngineCore:
         if self._drafter is not None and read is not None and was_busy and (last is None or step is not None):
             hidden = self._waited if step is not None else read.result.seconds
             took = time.perf_counter() - began - hidden
-            self._drafter.observe_host(took, len(read.scheduled.planned), exposed=step is None)
+            self._drafter.observe_host(took, read.scheduled.step.num_members, exposed=step is None)
         return step
 
     def _drafts_pay(self) -> bool:

@@ -16,13 +16,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
-from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, NoFiniteScoreError
+from thothy_ai.engine.api.errors import EngineError, GrammarError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.api.sampling import MAX_END_TOKENS
 from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.grammar.batch import Filling, advance_all, extend_field, start_filling
 from thothy_ai.engine.grammar.compiler import Grammar
+from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
-from thothy_ai.engine.scheduling.drafts import DraftedTokens
+from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftSpan
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 
@@ -44,8 +45,8 @@ class PendingMasks(NamedTuple):
         for row in lacking:
             sequence, position = self.members[row]
             draft = self.drafts.get(sequence)
-            if draft is not None and (spans := draft.draws.get(position)):
-                draft.forcing.add(spans)
+            if draft is not None and position > draft.start:
+                draft.forcing.add(position)
             else:
                 take_forced(sequence)
         for row in (*lacking, *self.known):
@@ -67,16 +68,44 @@ def start_masks(
     masks = RowMasks(len(members), memory)
     grammars: list[tuple[Grammar, int]] = []
     known: list[int] = []
+    drafted = {sequence: _follow(sequence, draft) for sequence, draft in drafts.items()}
     for row, (sequence, position) in enumerate(members):
         if position < len(sequence.tokens):
             known.append(row)
         elif sequence.finish_reason is None:
-            grammar = sequence.grammar
+            grammar: Grammar | int | None = sequence.grammar
             if position > len(sequence.tokens):
-                grammar = drafts[sequence].grammar_at(position)
-            if grammar is not None:
+                grammar = drafted[sequence].get(position)
+            if isinstance(grammar, int):
+                masks.allow_only(row, grammar)
+            elif grammar is not None:
                 grammars.append((grammar, row))
     return PendingMasks(masks, members, known, start_filling(masks, grammars), drafts)
+
+
+def _follow(sequence: Sequence, draft: DraftedTokens) -> dict[int, Grammar | int]:
+    """Divide a draft into spans by the sequence's grammar: what that refuses or forces otherwise, or where `close` must
+    see a mask, is in none. Returns, by the positions in the spans and behind them, the grammar of the draw there, or
+    the token if it is forced.
+    """
+    grammar, position, found = sequence.grammar, draft.start, dict[int, Grammar | int]()
+    if not isinstance(grammar, JsonGrammar):
+        return found
+    spans, left = list[DraftSpan](), draft.tokens[: grammar.allows(draft.tokens)]
+    try:
+        while left and (after := grammar.after(left[0])) is not None:
+            grammar, forced = after
+            span = [left[0], *forced]
+            if left[: len(span)] != span or not sequence.end_tokens.isdisjoint(forced):
+                break
+            found |= zip(range(position + 1, position + len(span)), forced, strict=True)
+            left, position = left[len(span) :], position + len(span)
+            found[position] = grammar
+            spans.append(DraftSpan(span, grammar))
+    except GrammarError:
+        pass  # the draft ends where the grammar does
+    draft.spans = spans
+    return found
 
 
 def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:
@@ -132,23 +161,21 @@ def take_drafts(
         else:
             yield sequence, position, token
     for sequence, tokens in drawn.items():
-        draft, taken = drafts[sequence], 0
-        if len(sequence.tokens) == draft.start and sequence.finish_reason is None:
-            for span, token in zip(draft.spans, tokens, strict=False):  # behind the last span, one more is drawn
-                if token != span.tokens[0] or taken in draft.forcing:
+        draft, position = drafts[sequence], drafts[sequence].start
+        if len(sequence.tokens) == position and sequence.finish_reason is None:
+            for span in draft.spans:
+                if tokens[position - draft.start] != span.tokens[0] or position in draft.forcing:
                     break
                 sequence.tokens += span.tokens
                 sequence.grammar = span.grammar
-                taken += 1
-            draft.taken = len(sequence.tokens) - draft.start
-            position = sequence.computed = len(sequence.tokens)
+                position += len(span.tokens)
+            draft.taken = position - draft.start
+            sequence.computed = position
             sequence.tokens_sent = position + 1
-            if taken in draft.forcing:
+            if position in draft.forcing:
                 sequence.tokens_sent = position  # the draw may be another token
                 take_forced(sequence)
-        else:
-            position = draft.start
-        yield sequence, position, tokens[taken]
+        yield sequence, position, tokens[position - draft.start]
 
 
 def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-Gain = tuple[float, float]  # of a drafted token: the chance that it is right, and the draws that it then saves, 1 or 0
+from thothy_ai.engine.api.step import Float64
 
 
-def affordable(rows: int, gains: Sequence[Gain], seconds: Callable[[int], float], otherwise: float) -> int:
-    """How many of the likeliest drafts to send, of `gains` with falling chances.
+def affordable(rows: int, chances: Float64, seconds: Float64, otherwise: float) -> int:
+    """How many of the likeliest drafts to send, of those with these falling `chances` [N].
 
-    `seconds(n)` of a step with n drafts; `otherwise`: tokens per second without any. Each of `rows` draws a token
+    `seconds` [N]: of steps with 1 to N drafts; `otherwise`: tokens per second without any. Each of `rows` draws a token
     anyway.
     """
-    best, chosen, expected = otherwise, 0, float(rows)
-    for number, (chance, saved) in enumerate(gains, 1):
-        expected += chance * saved
-        if (rate := expected / seconds(number)) > best:
-            best, chosen = rate, number
-    return chosen
+    rates = (rows + chances.cumsum()) / seconds
+    return int(rates.argmax()) + 1 if len(rates) and rates.max() > otherwise else 0

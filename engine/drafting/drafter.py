@@ -1,7 +1,8 @@
 """Chooses drafts: which tokens probably come next, and how many of them are worth their place in a step.
 
 Drafts need all results before the next step is planned: without them, the host's work is hidden behind the device's.
-Whether that pays, too, is arithmetic, by what drafts gave in the last steps that had the choice.
+Whether that pays, too, is arithmetic, by what drafts gave in the last steps that had the choice. The rows of a step are
+looked at together, in a few array operations; only those that get drafts are looked at one by one.
 """
 
 from __future__ import annotations
@@ -9,224 +10,193 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.api.step import Float64, Int32, Int64
 from thothy_ai.engine.drafting.budget import affordable
-from thothy_ai.engine.drafting.chances import Chances, Class
-from thothy_ai.engine.drafting.matching import LONGEST, Match, Tokens
-from thothy_ai.engine.drafting.step_times import Mean, StepTimes
+from thothy_ai.engine.drafting.chances import Chances, classes
+from thothy_ai.engine.drafting.matching import AHEAD, NONE, Texts
+from thothy_ai.engine.drafting.step_times import Line, Mean, StepTimes
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
-from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftRoom, DraftSpan
+from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftRoom
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_MAX_DRAFTED = 16  # drafted tokens of a sequence in a step
-_LOOKED_AT = 4  # guesses for each place of a step, after which no further sequence is looked at
-_MIN_CHANCE = 0.1  # beyond which no more are looked for
-_PROFILES, _PROFILE_TOKENS = 64, 1 << 15  # texts that are kept, the last used ones, and their length
-_FRACTIONS = 8  # of the drafts found, at which what they give is remembered
-_FIRST_GAINS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # before any were looked for
+_LOOKED_AT = 4  # sequences for each place of a step
+_MIN_CHANCE = 0.1  # of a draft, with all before it
+_PROFILES, _MAX_TOKENS = 64, 1 << 14  # that are kept, the last used ones; of each text
+_FRACTIONS = np.arange(1, 9) / 8  # of the drafts found, at which what they give is remembered
+_FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # before any were looked for
 _FIRST_DRAFTS = 3.0
 _PROBE = 512  # steps after which they are looked for again, as if they never had been
 
 
-class _Guess(NamedTuple):
-    span: DraftSpan
-    chance: float  # that it is right, and all before it
-    class_: Class
+class _Guesses(NamedTuple):
+    """Of N sequences: tokens that may follow, their classes, and the chances that each and all before it are right, all
+    [N, AHEAD].
+    """
+
+    tokens: Int32
+    classes: Int64
+    chances: Float64
 
 
 @dataclass(eq=False, slots=True)
-class _Text:
-    """A running sequence's tokens as an array, and the guesses of its last step that are to be judged."""
+class _Row:
+    """The sequence in a row, how many of its tokens its text has, and what was guessed of those behind them: tokens
+    that were sent, and one more, and their classes.
+    """
 
-    tokens: Tokens
-    guesses: list[_Guess] = field(default_factory=list)
-    start: int = 0
-    sent: int = 0
+    arrival: int = -1
+    known: int = 0
+    guesses: tuple[Seq[int], Seq[int]] = ((), ())
 
 
 class AutomaticDrafter:
-    """Implements `Drafter`. Owned by the core, used by its thread. `measured`: as that of `StepTimes`."""
+    """Implements `Drafter`. Owned by the core, used by its thread. `measured`: as that of `StepTimes`; `rows`: of the
+    engine.
+    """
 
-    def __init__(self, measured: Mapping[int, float], longest: int) -> None:
+    def __init__(self, measured: Mapping[int, float], rows: int) -> None:
         self.times = StepTimes(measured)
-        self._longest = longest
-        self._chances = Chances()
-        self._texts: dict[Sequence, _Text] = {}
-        self._profiles: OrderedDict[tuple[str, str], Tokens] = OrderedDict()
-        self._gains = [*_FIRST_GAINS]  # draws saved, per row, by so many eighths of the drafts that are found
+        self._chances = Chances(_PROFILES)
+        self._rows = [_Row() for _ in range(rows)]
+        self._texts = Texts(rows + _PROFILES, _MAX_TOKENS)  # of the rows, then those of profiles
+        self._profiles: OrderedDict[tuple[str, str], int] = OrderedDict()  # by salt and name, the last used one last
+        self._gains = _FIRST_GAINS  # draws saved, per row, by these fractions of the drafts that are found
         self._drafts = _FIRST_DRAFTS  # found, per row
-        self._hidden, self._exposed = Mean(), Mean()  # seconds of the host per row, with overlap and without
+        self._hidden, self._exposed = Mean(), Line()  # seconds of the host: per member with overlap; without it
         self._idle = 0  # steps since drafts were looked for
 
     # ---- whether
 
-    def observe_host(self, seconds: float, rows: int, *, exposed: bool) -> None:
+    def observe_host(self, seconds: float, members: int, *, exposed: bool) -> None:
         """Learn what the host took for a step, besides waiting for the device; `exposed`: while that had nothing."""
-        (self._exposed if exposed else self._hidden).add(seconds / max(1, rows))
+        if exposed:
+            self._exposed.add(members, seconds)
+        else:
+            self._hidden.add(seconds / max(1, members))
 
     def is_worthwhile(self, rows: int, places: int) -> bool:
         """Whether the next step should be planned with drafts, for so many rows and at most `places` drafts."""
         self._idle += 1
-        plain = self._plain_rate(rows)
+        plain = self._plain_rate(rows, rows)
         if plain is None or not rows or places <= 0:
             return False
         curves = [(self._gains, self._drafts)]
         if self._idle >= _PROBE:
-            self._exposed = Mean()
-            curves.append(([*_FIRST_GAINS], _FIRST_DRAFTS))
+            self._exposed = Line()
+            curves.append((_FIRST_GAINS, _FIRST_DRAFTS))
         for gains, drafts in curves:
-            for number, gain in enumerate(gains, 1):
-                count = min(places, round(rows * drafts * number / _FRACTIONS))
-                seconds = self._seconds(rows, count)
-                if count and seconds is not None and (rows + rows * gain) / seconds > plain:
-                    return True
+            counts = np.minimum(places, np.rint(rows * drafts * _FRACTIONS).astype(np.int64))
+            rates = rows * (1 + gains) / self._seconds(rows + counts)
+            if (rates[counts > 0] > plain).any():
+                return True
         return False
 
-    def _plain_rate(self, rows: int) -> float | None:
-        """Tokens per second without drafts."""
-        seconds = self.times.of(rows)
-        return None if seconds is None else rows / max(seconds, rows * (self._hidden.value or 0.0), 1e-9)
+    def _plain_rate(self, rows: int, tokens: int) -> float | None:
+        """Tokens per second without drafts, in steps of so many rows and tokens."""
+        seconds = self.times.of(np.array(tokens))
+        return None if seconds is None else rows / max(float(seconds), tokens * (self._hidden.value or 0.0), 1e-9)
 
-    def _seconds(self, rows: int, drafts: int) -> float | None:
-        """Seconds of a step with drafts, and of the host's work before it."""
-        seconds = self.times.of(rows + drafts)
-        host = self._hidden.value or 0.0 if self._exposed.value is None else self._exposed.value
-        return None if seconds is None else seconds + rows * host
+    def _seconds(self, tokens: Int64) -> Float64:
+        """Seconds of steps with so many tokens, drafts among them, and of the host's work before them."""
+        seconds, host = self.times.of(tokens), self._exposed.at(tokens)
+        if seconds is None:
+            return np.full(tokens.shape, np.inf)
+        return seconds + (tokens * np.float64(self._hidden.value or 0.0) if host is None else host)
 
     # ---- which
 
     def choose(self, rooms: Seq[DraftRoom], tokens: int, places: int) -> Mapping[Sequence, DraftedTokens]:
         self._idle = 0
-        found, looked_at = list[tuple[Sequence, list[_Guess]]](), 0
-        for room in rooms:
-            if looked_at >= _LOOKED_AT * places:
-                break
-            found.append((room.sequence, self._guess(room)))
-            looked_at += len(found[-1][1])
-        guessed = enumerate(guesses for _, guesses in found)
-        ranked = sorted((-guess.chance, place, row) for row, guesses in guessed for place, guess in enumerate(guesses))[
-            :places
-        ]
-        self._learn_gains(len(rooms), [-chance for chance, *_ in ranked])
-        gains = [(-chance, 1.0) for chance, *_ in ranked]
-        plain = self._plain_rate(tokens)
-        lengths = np.cumsum([len(found[row][1][place].span.tokens) for _, place, row in ranked], dtype=np.int64)
-        if plain is None or not len(lengths):
+        looked_at = [room for room in rooms[: _LOOKED_AT * places] if _may_have_drafts(room.sequence)]
+        if not looked_at:
             return {}
-        count = affordable(
-            len(rooms), gains, lambda number: self._seconds(tokens, int(lengths[number - 1])) or np.inf, plain
-        )
-        count = min(count, int(np.searchsorted(lengths, places, side="right")))
-        for _, place, row in ranked[:count]:
-            text = self._texts[found[row][0]]
-            text.sent = max(text.sent, place + 1)
-        drafts = {}
-        for sequence, guesses in found:
-            text = self._texts[sequence]
-            if text.sent:
-                drafts[sequence] = DraftedTokens(text.start, [guess.span for guess in guesses[: text.sent]])
-            # Judging needs no grammars, which are large.
-            text.guesses = [each._replace(span=each.span._replace(grammar=None)) for each in guesses[: text.sent + 1]]
+        guesses = self._guess([sequence for sequence, _ in looked_at])
+        room = np.array([tokens for _, tokens in looked_at], np.int64)
+        guesses.chances[(np.arange(AHEAD) >= room[:, None]) | (guesses.chances < _MIN_CHANCE)] = 0.0
+        # Chances fall along a row: what is before a chosen one is chosen, too.
+        ranked = (-guesses.chances).argsort(axis=None, kind="stable")[: min(places, np.count_nonzero(guesses.chances))]
+        falling = guesses.chances.flat[ranked]
+        self._learn_gains(len(rooms), falling)
+        plain = self._plain_rate(len(rooms), tokens)
+        if plain is None:
+            return {}
+        seconds = self._seconds(tokens + np.arange(1, len(ranked) + 1))
+        chosen = ranked[: affordable(len(rooms), falling, seconds, plain)]
+        drafts = dict[Sequence, DraftedTokens]()
+        for index, count in enumerate(np.bincount(chosen // AHEAD, minlength=len(looked_at)).tolist()):
+            sequence, start = looked_at[index].sequence, len(looked_at[index].sequence.tokens)
+            guessed = guesses.tokens[index, : count + 1].tolist()
+            sent = next((place for place in range(count) if guessed[place] in sequence.end_tokens), count)
+            if sent:
+                drafts[sequence] = DraftedTokens(start, guessed[:sent])
+            self._rows[sequence.row].guesses = guessed, guesses.classes[index, : count + 1].tolist()
         return drafts
 
-    def _learn_gains(self, rows: int, chances: Seq[float]) -> None:
-        sums = np.cumsum(chances) / rows if chances else np.zeros(1)
-        places = [max(0, len(sums) * number // _FRACTIONS - 1) for number in range(1, _FRACTIONS + 1)]
-        self._gains = [
-            before + (float(sums[place]) - before) / 8 for before, place in zip(self._gains, places, strict=True)
-        ]
+    def _guess(self, sequences: Seq[Sequence]) -> _Guesses:
+        """What may follow the sequences' tokens [N], by their own texts or by others of their profiles."""
+        profiles = [self._profile(sequence) for sequence in sequences]
+        self._read(sequences, profiles)
+        rows = [sequence.row for sequence in sequences]
+        found = self._texts.after([*rows, *rows], [*rows, *(len(self._rows) + profile for profile in profiles)])
+        source = np.repeat((0, 1), len(rows))[:, None]  # its own text, or others
+        guessed = classes(source, found.lengths[:, None] + np.arange(AHEAD), found.shares)
+        chances = self._chances.of(np.array([*profiles, *profiles], np.int64), guessed)
+        chances = np.where(found.tokens == NONE, 0.0, chances).cumprod(axis=1)
+        best = chances.sum(axis=1).reshape(2, len(rows)).argmax(axis=0) * len(rows) + np.arange(len(rows))
+        return _Guesses(found.tokens[best], guessed[best], chances[best])
+
+    def _read(self, sequences: Seq[Sequence], profiles: Seq[int]) -> None:
+        """Judge what was guessed of sequences, and add their newest tokens to their texts."""
+        judged = list[tuple[int, int, bool]]()
+        for sequence, profile in zip(sequences, profiles, strict=True):
+            row, tokens = self._rows[sequence.row], sequence.tokens
+            if row.arrival != sequence.arrival:
+                self._texts.clear(sequence.row)
+                row = self._rows[sequence.row] = _Row(sequence.arrival)
+            new = tokens[row.known :]
+            for token, guessed, class_ in zip(new, *row.guesses, strict=False):
+                if guessed == NONE:
+                    break
+                judged.append((profile, class_, guessed == token))
+                if guessed != token:
+                    break
+            self._texts.add(sequence.row, new)
+            row.known = len(tokens)
+        if judged:
+            self._chances.learn(*zip(*judged, strict=True))
+
+    def _learn_gains(self, rows: int, chances: Float64) -> None:
+        sums = np.concatenate((np.zeros(1), chances.cumsum())) / rows
+        self._gains = self._gains + (sums[(len(chances) * _FRACTIONS).astype(np.int64)] - self._gains) / 8
         self._drafts += (len(chances) / rows - self._drafts) / 8
-
-    def _guess(self, room: DraftRoom) -> list[_Guess]:
-        """Spans that may follow the sequence's tokens, each with the chance that it and all before it are right."""
-        sequence = room.sequence
-        text = self._judged(sequence)
-        text.guesses, text.start, text.sent = [], len(sequence.tokens), 0
-        if sequence.request.sampling.logprobs is not None or not isinstance(sequence.grammar, JsonGrammar | None):
-            return []
-        own = text.tokens.tokens
-        last = own[-LONGEST - 1 :]
-        matches = {"own": Match.of(own, last)}
-        if (others := self._profiles.get(_profile(sequence))) is not None:
-            matches["others"] = Match.of(others.tokens, last)
-        grammar, chance, left = sequence.grammar, 1.0, min(_MAX_DRAFTED, room.tokens)
-        while left > 0:
-            best = self._likeliest(sequence.request.profile, matches)
-            if best is None or chance * best[1] < _MIN_CHANCE:
-                break
-            token, own_chance, class_ = best
-            span = _span(grammar, token, sequence)
-            if span is None or len(span.tokens) > left:
-                break
-            chance *= own_chance
-            text.guesses.append(_Guess(span, chance, class_))
-            grammar, left = span.grammar, left - len(span.tokens)  # type: ignore[assignment]  # as the first one
-            for each in span.tokens:
-                matches = {source: match.after(each) for source, match in matches.items()}
-        return text.guesses
-
-    def _likeliest(self, profile: str, matches: Mapping[str, Match]) -> tuple[int, float, Class] | None:
-        found = []
-        for source, match in matches.items():
-            if (predicted := match.predict()) is not None:
-                class_ = Class.of(profile, source, match.length, predicted.share)
-                found.append((predicted.token, self._chances.of(class_), class_))
-        return max(found, key=lambda each: each[1], default=None)
-
-    def _judged(self, sequence: Sequence) -> _Text:
-        """The sequence's text with its newest tokens, after learning from what was guessed of them."""
-        text = self._texts.get(sequence)
-        if text is None:
-            text = self._texts[sequence] = _Text(Tokens(self._longest + 1))
-            text.tokens.add(sequence.tokens)
-            return text
-        place = text.start
-        for number, guess in enumerate(text.guesses):
-            if place >= len(sequence.tokens) or number > text.sent:
-                break
-            right = sequence.tokens[place] == guess.span.tokens[0]
-            self._chances.learn(guess.class_, right=right)
-            place += len(guess.span.tokens)
-            if not right:
-                break
-        if len(sequence.tokens) > (known := len(text.tokens.tokens)):
-            text.tokens.add(sequence.tokens[known:])
-        return text
 
     # ---- what texts leave
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence has ended: keep its output for others of its profile."""
-        self._texts.pop(sequence, None)
-        profile = _profile(sequence)
-        kept = self._profiles.setdefault(profile, Tokens(_PROFILE_TOKENS))
-        self._profiles.move_to_end(profile)
-        if len(self._profiles) > _PROFILES:
-            self._profiles.popitem(last=False)
-        kept.end()
-        kept.add(sequence.tokens[sequence.prompt_tokens :])
+        text = len(self._rows) + self._profile(sequence)
+        self._texts.add(text, [NONE, *sequence.tokens[sequence.prompt_tokens :]])
+
+    def _profile(self, sequence: Sequence) -> int:
+        """The number of those whose outputs its own may resemble: never those of another tenant."""
+        key = sequence.request.salt, sequence.request.profile
+        number = self._profiles.get(key)
+        if number is None:
+            number = len(self._profiles) if len(self._profiles) < _PROFILES else self._profiles.popitem(last=False)[1]
+            self._texts.clear(len(self._rows) + number)
+            self._chances.forget(number)
+            self._profiles[key] = number
+        self._profiles.move_to_end(key)
+        return number
 
 
-def _profile(sequence: Sequence) -> tuple[str, str]:
-    """Whose outputs a sequence's may resemble: never those of another tenant."""
-    return sequence.request.salt, sequence.request.profile
-
-
-def _span(grammar: JsonGrammar | None, token: int, sequence: Sequence) -> DraftSpan | None:
-    """A token and what is forced after it; None if it is not allowed there, or nothing is drawn after it."""
-    if token in sequence.end_tokens:
-        return None
-    if grammar is None:
-        return DraftSpan((token,), None)
-    try:
-        after = grammar.after(token)
-    except GrammarError:
-        return None
-    if after is None or not sequence.end_tokens.isdisjoint(after[1]):
-        return None
-    return DraftSpan((token, *after[1]), after[0])
+def _may_have_drafts(sequence: Sequence) -> bool:
+    grammar = sequence.grammar
+    if sequence.request.sampling.logprobs is not None:
+        return False
+    return grammar is None or (isinstance(grammar, JsonGrammar) and not grammar.closes)

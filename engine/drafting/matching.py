@@ -1,4 +1,4 @@
-"""Predicts a text's next token by the places where its last tokens stand in a text.
+"""Finds where the last tokens of texts stand in texts, and what follows there: for all rows of a step at once.
 
 The places after the longest suffix that occurs are those that a suffix automaton would find. They are searched for
 instead: comparing 2,000 tokens with one takes 2 us, and nothing is built when a sequence begins.
@@ -6,94 +6,95 @@ instead: comparing 2,000 tokens with one takes 2 us, and nothing is built when a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thothy_ai.engine.api.step import Int32
+from thothy_ai.engine.api.step import Float64, Int32, Int64
 
 LONGEST = 32  # tokens of a suffix that are compared
-_COUNTED = 32  # of the places that are found, the latest, by which the next token is chosen
-_END = -1  # between texts
+AHEAD = 16  # tokens that are looked up after a suffix
+NONE = -1  # around texts, and between the parts of one
+_WIDTH = 1024  # of a new matrix
 
-Places = NDArray[np.int64]
+
+class Followed(NamedTuple):
+    """What follows the longest suffix of each of Q texts where it stood last: `tokens` [Q, AHEAD], NONE from the text's
+    end on, and without a match. `lengths` [Q] are those of the suffixes. `shares` [Q, AHEAD]: of the places after the
+    suffix and the tokens before this one, how many have this one.
+    """
+
+    tokens: Int32
+    lengths: Int64
+    shares: Float64
 
 
-class Tokens:
-    """A text that grows. Before it has more than `most` tokens, the older half is forgotten."""
+class Texts:
+    """Texts that grow, each in its row of a matrix. Before it has more than `most` tokens, the older half goes."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._count = most, 0
-        self._buffer = np.empty(256, np.int32)
+    def __init__(self, count: int, most: int) -> None:
+        self._most, self._lengths = most, [0] * count
+        self._matrix = self._empty(min(most, _WIDTH))
 
-    @property
-    def tokens(self) -> Int32:
-        """All of them [n], valid until some are added."""
-        return self._buffer[: self._count]
+    def __getitem__(self, text: int) -> Int32:
+        """Its tokens [n], valid until some are added."""
+        row: Int32 = self._matrix[text, LONGEST : LONGEST + self._lengths[text]]
+        return row
 
-    def add(self, tokens: list[int]) -> None:
+    def add(self, text: int, tokens: Sequence[int]) -> None:
         """Add tokens at the end."""
-        tokens = tokens[-self._most :]
-        if self._count + len(tokens) > self._most:
-            keep = min(self._count, self._most // 2, self._most - len(tokens))
-            kept = self._buffer[self._count - keep : self._count].copy()
-            self._buffer[: len(kept)], self._count = kept, len(kept)
-        if (needed := self._count + len(tokens)) > len(self._buffer):
-            self._buffer = np.concatenate((self.tokens, np.empty(needed, np.int32)))
-        self._buffer[self._count : needed] = tokens
-        self._count = needed
+        tokens, length = tokens[-self._most :], self._lengths[text]
+        if length + len(tokens) > self._most:
+            kept = self[text][length - min(length, self._most // 2, self._most - len(tokens)) :].copy()
+            self.clear(text)
+            length = self._lengths[text] = len(kept)
+            self[text][:] = kept
+        self._lengths[text] = length + len(tokens)
+        if (width := self._matrix.shape[1] - LONGEST - AHEAD) < self._lengths[text]:
+            narrow, self._matrix = self._matrix, self._empty(min(self._most, max(2 * width, self._lengths[text])))
+            self._matrix[:, : LONGEST + width] = narrow[:, :-AHEAD]
+        self[text][length:] = tokens
 
-    def end(self) -> None:
-        """What is added from now on does not continue what is there."""
-        self.add([_END])
+    def clear(self, text: int) -> None:
+        self[text][:] = NONE
+        self._lengths[text] = 0
 
+    def after(self, ends: Sequence[int], texts: Sequence[int]) -> Followed:
+        """What follows, in each of `texts` [Q], the longest suffix of the text of `ends` [Q] that stands there."""
+        flat, width = self._matrix.reshape(-1), self._matrix.shape[1]
+        stops = np.array([end * width + LONGEST + self._lengths[end] for end in ends])
+        last = flat[stops[:, None] - np.arange(1, LONGEST + 1)]  # the last token first
+        last[last == NONE] = NONE - 1  # equals none
+        found = [
+            (self[text][:-1] == token).nonzero()[0] + (text * width + LONGEST + 1)
+            for text, token in zip(texts, last[:, 0], strict=True)
+        ]
+        query, places = np.repeat(np.arange(len(texts)), [*map(len, found)]), np.concatenate(found)
+        lengths, query, places = self._longest(last, query, places)
+        tokens, shares = np.full((len(texts), AHEAD), NONE, np.int32), np.zeros((len(texts), AHEAD))
+        if len(places):
+            firsts = np.flatnonzero(np.diff(query, prepend=-1))
+            counts = np.diff(firsts, append=len(query))
+            followed = flat[places[:, None] + np.arange(AHEAD)]
+            latest = followed[firsts + counts - 1]
+            agreed = np.logical_and.accumulate(followed == latest.repeat(counts, axis=0), axis=1)
+            agreeing = np.add.reduceat(agreed, firsts, axis=0, dtype=np.int64)
+            tokens[query[firsts]] = latest
+            shares[query[firsts]] = agreeing / np.column_stack((counts, agreeing[:, :-1]))
+        return Followed(tokens, lengths, shares)
 
-class Predicted(NamedTuple):
-    """A token, and the share of the places that it stands at."""
+    def _longest(self, last: Int32, query: Int64, places: Int64) -> tuple[Int64, Int64, Int64]:
+        """Lengths [Q] of the longest suffixes, and the places after them, of those after a suffix of one token."""
+        flat = self._matrix.reshape(-1)
+        two = flat[places - 2] == last[query, 1]
+        run = np.ones(len(places), np.int64)
+        before = places[two][:, None] - np.arange(3, LONGEST + 1)
+        run[two] = 2 + np.logical_and.accumulate(flat[before] == last[query[two], 2:], axis=1).sum(axis=1)
+        lengths = np.zeros(len(last), np.int64)
+        np.maximum.at(lengths, query, run)
+        kept = run == lengths[query]
+        return lengths, query[kept], places[kept]
 
-    token: int
-    share: float
-
-
-class Match(NamedTuple):
-    """The `places` [P] in a text at which the next token stands after a suffix of `length` tokens; none, if P is 0."""
-
-    text: Int32
-    places: Places
-    length: int
-
-    @classmethod
-    def of(cls, text: Int32, last: Int32) -> Match:
-        """Where the longest suffix of the tokens `last` stands in a text, before the text's end."""
-        if not len(last):
-            return cls(text, np.empty(0, np.int64), 0)
-        places = np.flatnonzero(text[:-1] == last[-1]) + 1
-        length = min(1, len(places))
-        while 0 < length < min(len(last), LONGEST):
-            longer = places[places > length]
-            longer = longer[text[longer - length - 1] == last[-length - 1]]
-            if not len(longer):
-                break
-            places, length = longer, length + 1
-        return cls(text, places, length)
-
-    def predict(self) -> Predicted | None:
-        """The token that stands at most of the latest places; of several, the one that stood there last."""
-        if not len(self.places):
-            return None
-        found = self.text[self.places[-_COUNTED:]].tolist()
-        if len(found) == 1:  # mostly
-            return None if found[0] == _END else Predicted(found[0], 1.0)
-        [(token, count)] = Counter(reversed(found)).most_common(1)
-        return None if token == _END else Predicted(token, count / len(found))
-
-    def after(self, token: int) -> Match:
-        """The match once the text has this token, too."""
-        if len(self.places) == 1 and self.text[self.places[0]] == token and self.places[0] + 1 < len(self.text):
-            return Match(self.text, self.places + 1, self.length + 1)
-        if not len(self.places):
-            return self
-        places = self.places[self.text[self.places] == token] + 1
-        return Match(self.text, places[places < len(self.text)], self.length + 1)
+    def _empty(self, width: int) -> Int32:
+        return np.full((len(self._lengths), LONGEST + width + AHEAD), NONE, np.int32)

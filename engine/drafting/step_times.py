@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
+
+import numpy as np
+
+from thothy_ai.engine.api.step import Float64, Int64
 
 _WEIGHT = 0.1  # of the last step in a mean
 
@@ -18,14 +21,34 @@ class Mean:
         self.value = value if self.value is None else self.value + _WEIGHT * (value - self.value)
 
 
+class Line:
+    """A line through points that it forgets, with a slope of at least 0; None before the first point."""
+
+    def __init__(self) -> None:
+        self._x, self._y, self._xx, self._xy = Mean(), Mean(), Mean(), Mean()
+
+    def add(self, x: float, y: float) -> None:
+        for mean, value in ((self._x, x), (self._y, y), (self._xx, x * x), (self._xy, x * y)):
+            mean.add(value)
+
+    def at(self, x: Int64) -> Float64 | None:
+        mean, height, squares, products = (each.value for each in (self._x, self._y, self._xx, self._xy))
+        if mean is None or height is None or squares is None or products is None:
+            return None
+        spread = squares - mean * mean
+        slope = (products - mean * height) / spread if spread > 1e-6 * squares else 0.0
+        values: Float64 = np.maximum(0.0, height + max(0.0, slope) * (x - mean))
+        return values
+
+
 class StepTimes:
     """`measured`: seconds of a step by the size that it is padded to, before any KV is read; none on a device without
     graphs, where time is taken to grow evenly between decode steps and those that have prompts, too.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
-        self._sizes = sorted(measured)
-        self._measured = measured
+        self._sizes = np.array(sorted(measured), np.int64)
+        self._measured = np.array([measured[size] for size in self._sizes.tolist()])
         self._beyond = Mean()  # seconds that decode steps take besides
         self._decode, self._prefill = (Mean(), Mean()), (Mean(), Mean())  # tokens and seconds of such steps
 
@@ -33,18 +56,16 @@ class StepTimes:
         """Learn from a step; `decodes`: it computed no part of a prompt."""
         for mean, value in zip(self._decode if decodes else self._prefill, (tokens, seconds), strict=True):
             mean.add(value)
-        if decodes and (measured := self._of_size(tokens)) is not None:
-            self._beyond.add(seconds - measured)
+        if decodes and len(self._sizes) and tokens <= self._sizes[-1]:
+            self._beyond.add(seconds - float(self._measured[np.searchsorted(self._sizes, tokens)]))
 
-    def of(self, tokens: int) -> float | None:
-        """The seconds of a decode step with so many tokens, as far as they are known."""
-        if (measured := self._of_size(tokens)) is not None:
-            return None if self._beyond.value is None else max(measured, measured + self._beyond.value)
+    def of(self, tokens: Int64) -> Float64 | None:
+        """The seconds of decode steps with so many tokens each, at most the largest size; None until they are known."""
+        if len(self._sizes):
+            measured: Float64 = self._measured[np.searchsorted(self._sizes, tokens)]
+            return None if self._beyond.value is None else measured + max(0.0, self._beyond.value)
         (few, sooner), (many, later) = ((each.value for each in means) for means in (self._decode, self._prefill))
         if few is None or sooner is None or many is None or later is None or many <= few:
             return None
-        return sooner + (tokens - few) * max(0.0, (later - sooner) / (many - few))
-
-    def _of_size(self, tokens: int) -> float | None:
-        place = bisect_left(self._sizes, tokens)
-        return self._measured[self._sizes[place]] if place < len(self._sizes) else None
+        seconds: Float64 = sooner + (tokens.astype(np.float64) - few) * max(0.0, (later - sooner) / (many - few))
+        return seconds

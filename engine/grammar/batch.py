@@ -200,7 +200,7 @@ def catch_up(grammars: Iterable[Grammar | None]) -> None:
     late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
     if not late:
         return
-    consumed = _executor().consume_token_par([each.late for each in late])
+    consumed = _executor().consume_token_par([each.late() for each in late])
     for grammar, done in zip(late, consumed, strict=True):
         grammar.caught_up(consumed=done)
 

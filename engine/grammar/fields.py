@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -178,6 +177,7 @@ class TextState:
     def __init__(self, fields: TextFields) -> None:
         self._fields, self._tokens = fields, fields.tokens
         self._position = JsonPosition()
+        self._shares = False  # the position with other states, until it must read
         self._read = 0  # tokens
         self._field: TextField | None = None  # the open one, if it is known
         self._characters = 0  # of the field
@@ -188,14 +188,17 @@ class TextState:
 
     def copy(self) -> TextState:
         """The same state, which reads on by itself."""
-        other = copy(self)
-        other._position = self._position.copy()
+        other: TextState = object.__new__(TextState)
+        self._shares = True
+        other.__dict__ |= self.__dict__  # in a third of the time that `copy` takes
         return other
 
     def key(self, taken: Sequence[int]) -> StateKey | None:
         """The key after these tokens, some of which it has read; None if it is not known."""
         if self._read == len(taken):
             return self._key
+        if self._shares:
+            self._position, self._shares = self._position.copy(), False
         for token in taken[self._read :]:
             whole = self._tokens.whole_characters[token]
             if whole and self._field is not None and not self._pending:

@@ -59,8 +59,8 @@ class Lexer:
         self._tokens = 0  # that its grammars took since it computed a mask
         self.broken = self.needs_mask = False
 
-    def count_token(self) -> None:
-        self._tokens += 1
+    def count_tokens(self, number: int) -> None:
+        self._tokens += number
         self.needs_mask = self._tokens >= self._tokens_per_mask
 
     def count_mask(self) -> None:

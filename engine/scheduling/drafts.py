@@ -18,41 +18,34 @@ if TYPE_CHECKING:
 
 
 class DraftSpan(NamedTuple):
-    """A drafted token, and those that the grammar forces after it; and the `grammar` after all of them."""
+    """A drafted token and those that are forced after it; and the `grammar` after all of them."""
 
-    tokens: tuple[int, ...]
+    tokens: Seq[int]
     grammar: Grammar | None
 
 
 @dataclass(eq=False, slots=True)
 class DraftedTokens:
-    """The spans that may follow a sequence's tokens from position `start` on.
+    """The tokens that a sequence may have from position `start` on: before each and behind the last, one is drawn.
 
-    After each span, a token is drawn; where masks leave no choice (`forcing`, spans before the draw), the draw gives
-    way to what is forced. `taken`: tokens that were right.
+    `spans` are those of a sequence without a grammar, until the grammar's are known, which may
+    have fewer tokens. At the positions in `forcing`, masks leave no choice: the draw gives way to what is forced.
+    `taken`: tokens that were right.
     """
 
     start: int
-    spans: Seq[DraftSpan]
+    tokens: list[int]
+    spans: Seq[DraftSpan] = field(init=False)
     forcing: set[int] = field(default_factory=set)
     taken: int = 0
 
-    @property
-    def tokens(self) -> list[int]:
-        return [token for span in self.spans for token in span.tokens]
+    def __post_init__(self) -> None:
+        self.spans = [DraftSpan((token,), None) for token in self.tokens]
 
     @property
-    def draws(self) -> dict[int, int]:
-        """By the position of each token that is drawn after a span, how many spans are before it."""
-        found, position = {}, self.start
-        for number, span in enumerate(self.spans, 1):
-            position += len(span.tokens)
-            found[position] = number
-        return found
-
-    def grammar_at(self, position: int) -> Grammar | None:
-        """The grammar before the draw at this position, after a span."""
-        return self.spans[self.draws[position] - 1].grammar
+    def end(self) -> int:
+        """The position behind the last token."""
+        return self.start + len(self.tokens)
 
 
 class DraftRoom(NamedTuple):

@@ -253,7 +253,7 @@ class Scheduler:
             )
             rooms.append(DraftRoom(sequence, max(0, min(held, left, places))))
         for sequence, draft in drafter.choose(rooms, builder.num_tokens, places).items():
-            missing = self.pool.blocks_for(draft.start + len(draft.tokens)) - sequence.num_blocks
+            missing = self.pool.blocks_for(draft.end) - sequence.num_blocks
             if missing > 0:
                 self._tables.extend(sequence, missing)
                 if self._windowed:

@@ -104,33 +104,30 @@ class StepBuilder:
         sequence.tokens_sent = sequence.blocks_sent = 0
         self._admitted.append(sequence)
 
-    def add(self, sequence: Sequence, start: int, count: int, *, samples: bool) -> None:
-        """Add a member with the sequence's tokens `start` to `start + count`."""
-        row = sequence.row
-        if len(sequence.tokens) > sequence.tokens_sent:
-            self._tokens.add(row, sequence.tokens_sent, sequence.tokens)
-            sequence.tokens_sent = len(sequence.tokens)
-        self._send_blocks(sequence)
-        if samples:
-            sequence.tokens_sent = start + count + 1
-        self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
-        self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))
-
     @property
     def has_members(self) -> bool:
         return bool(self._members)
 
+    def add(self, sequence: Sequence, start: int, count: int, *, samples: bool) -> None:
+        """Add a member with the sequence's tokens `start` to `start + count`."""
+        self._send(sequence, sequence.tokens_sent, sequence.tokens[sequence.tokens_sent :])
+        sequence.tokens_sent = start + count + 1 if samples else max(sequence.tokens_sent, len(sequence.tokens))
+        self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
+        self._members.append((sequence, sequence.row, start, count, samples, start < sequence.prompt_tokens))
+
     def draft(self, sequence: Sequence, draft: DraftedTokens) -> None:
-        """Add members with a draft's tokens, behind the sequence's last one; it draws after each span."""
+        """Add members with a draft's tokens, behind the sequence's last one; it draws after each."""
         self._drafts[sequence] = draft
-        self._tokens.add(sequence.row, draft.start, [*sequence.tokens, *draft.tokens])
-        self._send_blocks(sequence)
+        self._send(sequence, draft.start, draft.tokens)
         sequence.in_flight += len(draft.tokens)
 
-    def _send_blocks(self, sequence: Sequence) -> None:
+    def _send(self, sequence: Sequence, first: int, tokens: list[int]) -> None:
+        """Send tokens from position `first` on, and the blocks that the device lacks."""
+        if tokens:
+            self._tokens.add(sequence.row, first, tokens)
         if sequence.num_blocks > sequence.blocks_sent:
             for place, table in enumerate(sequence.tables, sequence.row * len(sequence.tables)):
-                self._blocks.add(place, sequence.blocks_sent, table)
+                self._blocks.add(place, sequence.blocks_sent, table[sequence.blocks_sent :])
             sequence.blocks_sent = sequence.num_blocks
 
     def restore(self, row: int, slot: int) -> None:
@@ -201,11 +198,7 @@ class StepBuilder:
         groups = [*groups]
         for sequence, draft in self._drafts.items():
             own = [alone[sequence]] if sequence in alone else []
-            draws, count = draft.draws, len(draft.tokens)
-            own += [
-                (sequence, sequence.row, place, 1, place + 1 in draws, False)
-                for place in range(draft.start, draft.start + count)
-            ]
+            own += [(sequence, sequence.row, place, 1, True, False) for place in range(draft.start, draft.end)]
             groups += prefix_groups.of_one(len(ordered), len(own), own[0][2])
             ordered += own
         return ordered, groups
@@ -226,9 +219,9 @@ class _Updates:
         self._values: list[int] = []
 
     def add(self, row: int, first: int, values: Seq[int]) -> None:
-        """The row lacks `values[first:]`, from place `first` on."""
-        self._updates.append((row, first, len(values) - first))
-        self._values += values[first:]
+        """The row lacks these values, from place `first` on."""
+        self._updates.append((row, first, len(values)))
+        self._values += values
 
     def columns(self) -> RowUpdates:
         if not self._updates:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
+import numpy as np
+
 from tests.support.constrained import DRAWS, GREEDY, MAX_TOKENS, VOCAB, request
 from tests.support.engine_driver import Collected, EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from thothy_ai.engine.api import CoreStats, LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.api.step import Float64, Int64
 from thothy_ai.engine.drafting.drafter import AutomaticDrafter
-from thothy_ai.engine.drafting.matching import Tokens
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.scheduling.sequence import Sequence as Running
 from thothy_ai.engine.weights.loader import LoadedModel
 
 WITH = replace(ROOMY, drafts=True)
@@ -33,18 +36,18 @@ class EagerDrafter(AutomaticDrafter):
     def is_worthwhile(self, rows: int, places: int) -> bool:
         return bool(rows and places > 0)
 
-    def _plain_rate(self, rows: int) -> float:
+    def _plain_rate(self, rows: int, tokens: int) -> float:
         return 1e-9
 
-    def _seconds(self, rows: int, drafts: int) -> float:
-        return 1.0
+    def _seconds(self, tokens: Int64) -> Float64:
+        return np.ones(len(tokens))
 
 
 class FickleDrafter(EagerDrafter):
     """Turns drafts on and off at random."""
 
-    def __init__(self, measured: Mapping[int, float], longest: int) -> None:
-        super().__init__(measured, longest)
+    def __init__(self, measured: Mapping[int, float], rows: int) -> None:
+        super().__init__(measured, rows)
         self._random = Random(3)
 
     def is_worthwhile(self, rows: int, places: int) -> bool:
@@ -61,12 +64,12 @@ def drafted(
     """What requests get from an engine that remembers these outputs."""
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         core = driver.core
-        core._drafter = drafter({}, options.max_context or 60)
+        core._drafter = drafter({}, core._config.max_rows)
         core._requests._on_end = core._drafter.leave
-        texts = core._drafter._profiles["", ""] = Tokens(4096)
         for output in remembered:
-            texts.end()
-            texts.add([*output])
+            ended = Running(CoreRequest("", (), GREEDY), 0)
+            ended.tokens += output
+            core._drafter.leave(ended)
         collected = driver.run(requests)
     return collected, core.stats().core
 

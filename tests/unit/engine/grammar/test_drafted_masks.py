@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.support.byte_tokenizer import END, VOCAB, byte_compiler
+from thothy_ai.engine.grammar.fields import StateKey
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 
 STRING = {"type": "string", "maxLength": 300}
@@ -29,8 +30,9 @@ COMPILER = byte_compiler()
 
 
 class Drawn(NamedTuple):
-    """A mask, and the token that was drawn; None where the mask left no choice."""
+    """The key of a mask, the mask, and the token that was drawn; None where the mask left no choice."""
 
+    key: StateKey | None
     mask: NDArray[np.int32]
     token: int | None
 
@@ -79,14 +81,14 @@ def written(budget: int, seed: int) -> list[Drawn]:
     """A text that is written without drafts."""
     rng, text, drawn = random.Random(seed), grammar(budget), list[Drawn]()
     while not text.finished:
-        bits = mask(text)
+        key, bits = text.state_key(), mask(text)
         token: int | None = None
         if not (text.choices.lacking(bits[None])[0] and force(text)):
             table = (*text.tokens.table, *[b""] * VOCAB)
             token = prose(rng, [each for each in range(VOCAB) if bits[each >> 5] >> (each & 31) & 1], table)
             if token != END:
                 advance(text, token)
-        drawn.append(Drawn(bits, token))
+        drawn.append(Drawn(key, bits, token))
         if token == END:
             break
     return drawn
@@ -100,11 +102,14 @@ def test_masks_behind_drafts_are_those_without(budget: int, seed: int) -> None:
     while place < len(drawn):
         chain = [text]
         for each in drawn[place : place + 16]:
-            after = None if each.token in (None, END) else chain[-1].after(each.token)
+            after = None
+            if each.token is not None and each.token != END and chain[-1].allows([each.token]):
+                after = chain[-1].after(each.token)
             if after is None:
                 break
             chain.append(after[0])
         behind = drawn[place : place + len(chain)]
+        assert [each.state_key() for each in chain] == [each.key for each in behind]
         for number, (one, other) in enumerate(zip(behind, map(mask, chain), strict=False)):
             assert np.array_equal(one.mask, other), place + number
         drafted += len(chain) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.step import RowUpdates
-from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftSpan
+from thothy_ai.engine.scheduling.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
@@ -109,9 +109,7 @@ def test_a_prefill_is_not_split() -> None:
 
 
 def test_drafted_tokens_are_members_that_read_their_row_as_a_group() -> None:
-    """Each draws after its span; the rest of a forced span does not. A sequence that reads its prompt with others has
-    its drafts in a group of their own.
-    """
+    """Each draws the next. A sequence that reads its prompt with others has its drafts in a group of their own."""
     alone, one, other = (sequence(row) for row in range(3))
     for each, first in ((alone, 50), (one, 60), (other, 60)):
         each.tokens = [5] * 140
@@ -122,14 +120,14 @@ def test_drafted_tokens_are_members_that_read_their_row_as_a_group() -> None:
         groups.join(each)
         builder.add(each, 139, 1, samples=True)
     assert builder.drawing == [alone, one, other]
-    builder.draft(alone, DraftedTokens(140, [DraftSpan((1, 2), None), DraftSpan((3,), None)]))
-    builder.draft(one, DraftedTokens(140, [DraftSpan((4,), None), DraftSpan((6,), None)]))
+    builder.draft(alone, DraftedTokens(140, [1, 2, 3]))
+    builder.draft(one, DraftedTokens(140, [4, 6]))
     scheduled = builder.build(groups)
     assert scheduled is not None
     step = scheduled.step
     assert step.rows.tolist() == [2, 1, 0, 0, 0, 0, 1, 1]
     assert step.starts.tolist() == [139, 139, 139, 140, 141, 142, 140, 141]
-    assert step.samples.tolist() == [True, True, True, False, True, True, True, True]
+    assert step.samples.all()
     assert [column.tolist() for column in step.groups] == [[0, 2, 6], [2, 4, 2], [136, 136, 140]]
     assert runs(step.new_tokens) == [(0, 140, [1, 2, 3]), (1, 140, [4, 6])]
     assert (alone.in_flight, one.in_flight, other.in_flight) == (3, 2, 0)

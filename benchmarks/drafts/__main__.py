@@ -1,130 +1,131 @@
-"""What drafts would gain: outputs are replayed through the engine's drafter, and steps are priced on an H200.
+"""What drafts would gain: recorded outputs are written by the engine over a device that is modelled, or on a GPU.
 
-    python -m benchmarks.drafts record FILE [--cases 10]    outputs of the bundled model for jobs of the four kinds
-    python -m benchmarks.drafts label FILE                  labelled texts that people wrote, with its tokenizer
-    python -m benchmarks.drafts replay MODEL'S PEOPLE'S     prints and records what drafts would gain
-    python -m benchmarks.drafts measure FILE [--shape llama-8b] [--kind hook]      on a GPU: what they do gain
+    python -m benchmarks.drafts record FOLDER [--cases 10]      of the bundled model for jobs of the four kinds, and
+                                                                labelled texts that people wrote
+    python -m benchmarks.drafts replay FOLDER                   prints and records what drafts would gain
+    python -m benchmarks.drafts measure FOLDER [--shape llama-8b] [--kind hook]      on a GPU: what they do gain
 
-A draft is right where it equals the recorded token; tokens that grammars force are known without any. Prices are those
-of llama-8b in bfloat16 by `device_model`: of a step of a captured size, of the KV that it reads, and 1 ms and 30 us
-per row of the host's time, which a step with drafts does not hide.
+The replay's host is this machine's, timed as it runs; its steps are those of llama-8b in bfloat16 on an H200
+(`device_model`). Prompts have been computed before.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.device_model import LLAMA
 from benchmarks.drafts.measure import measure
-from benchmarks.drafts.recording import KINDS, Recorded, Recorder, labelled, read, save
-from benchmarks.drafts.replay import Costs, Replayed, replay
+from benchmarks.drafts.modelled import ModelledDevice
+from benchmarks.drafts.recording import KINDS, Recorded, Recorder, Recordings
+from benchmarks.drafts.replaying import Drained, Replaying
 from benchmarks.results import Row, Table, record, table
-from benchmarks.validators import FOLDER
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 
-ROWS = 1, 4, 16, 32, 64
-COSTS = Costs(LLAMA)
-HEADER = ("outputs", "rows", "tokens a step", "drafts a row", "accepted", "gain")
-MATCH_HEADER = ("outputs", "kind", "1", "2 to 3", "4 to 7", "8 to 15", "16 or more")
+ROWS = 1, 16, 64
+OF_A_KIND = (16,)  # rows
+MANY = 64  # outputs of a kind and writer, at most
+HEADER = ("outputs", "rows", "tokens a step", "drafts a row", "right", "host, us a row", "gain")
 MEASURED = ("at once", "tokens", "per second without", "with drafts", "times", "drafted", "right")
-_BOUNDS = (2, 3, 5, 7, 99)  # classes of lengths below which a column of these ends
 
 
-def replayed(name: str, records: Sequence[Recorded]) -> tuple[list[Row], list[float], Replayed]:
-    """Rows of the table, the gains, and the sums of the replay of one row."""
-    rows, gains = [], []
-    first = Replayed()
-    for number in ROWS:
-        plain = replay(records, number, COSTS, drafts=False)
-        drafted = replay(records, number, COSTS, drafts=True)
-        gains.append(plain.seconds / drafted.seconds)
-        values = (
-            plain.row_steps / drafted.row_steps,
-            drafted.drafted / drafted.row_steps,
-            drafted.accepted / max(1, drafted.drafted),
-            gains[-1],
-        )
-        rows.append((name, f"{number}", *(f"{value:.2f}" for value in values)))
-        first = drafted if number == 1 else first
-    print(table(HEADER, rows), flush=True)
-    return rows, gains, first
+def drained(
+    recordings: Recordings, grammars: GrammarCompiler, records: Sequence[Recorded], at_once: int, *, drafts: bool
+) -> tuple[Drained, int, float]:
+    """What writing these took, in how many steps of a row, and the seconds in which the device waited for the host."""
+    device = ModelledDevice(LLAMA)
+    build = partial(device.core, recordings.vocab_size, recordings.end, drafts=drafts)
+    engine = Replaying(build, grammars, recordings.end, device.now)
+    engine.prepare(records)
+    rows, idle = device.rows, device.idle
+    result = engine.drain(records, at_once)
+    engine.close()
+    return result, device.rows - rows, device.idle - idle
 
 
-def by_length(name: str, sums: Replayed) -> list[Row]:
-    """How often the first guess was right, and how often there was one, by kind and length of the match."""
+def replayed(
+    name: str,
+    recordings: Recordings,
+    grammars: GrammarCompiler,
+    records: Sequence[Recorded],
+    rows_at_once: Sequence[int] = ROWS,
+) -> list[Row]:
+    """Rows of the table."""
     rows = []
-    for kind in KINDS:
-        tried, right = Counter[int](), Counter[int]()
-        for (each, length), count in sums.tried.items():
-            if each == kind:
-                column = next(place for place, bound in enumerate(_BOUNDS) if length < bound)
-                tried[column] += count
-                right[column] += sums.right[each, length]
-        cells = [f"{right[at] / tried[at]:.2f} of {tried[at]:,}" if tried[at] else "-" for at in range(len(_BOUNDS))]
-        rows.append((name, kind, *cells))
+    for at_once in rows_at_once:
+        plain, plain_steps, _ = drained(recordings, grammars, records, at_once, drafts=False)
+        drafted, row_steps, idle = drained(recordings, grammars, records, at_once, drafts=True)
+        cells = (
+            f"{plain_steps / row_steps:.2f}",
+            f"{drafted.drafted_tokens / row_steps:.2f}",
+            f"{drafted.accepted_tokens / max(1, drafted.drafted_tokens):.2f}",
+            f"{1e6 * idle / row_steps:.0f}",
+            f"{plain.seconds / drafted.seconds:.2f}",
+        )
+        rows.append((name, f"{at_once}", *cells))
+    print(table(HEADER, rows), flush=True)
     return rows
 
 
-def study(model: Path, people: Path) -> None:
-    """Replay both files, kind by kind and mixed, and record the figures."""
-    gains, lengths, mixed = list[Row](), list[Row](), list[list[float]]()
-    for name, path in (("bundled model", model), ("people", people)):
-        records = sorted(read(path), key=lambda each: each.source)
-        for kind in KINDS:
-            gains += replayed(f"{name}, {kind}", [each for each in records if each.kind == kind])[0]
-        rows, all_kinds, sums = replayed(f"{name}, all", records)
-        gains += rows
-        lengths += by_length(name, sums)
-        mixed.append(all_kinds)
-    print(table(MATCH_HEADER, lengths))
+def study(folder: Path) -> None:
+    """Replay all outputs, kind by kind and mixed, and record the figures."""
+    recordings, rows = Recordings(folder), list[Row]()
+    grammars = recordings.grammars(recordings.vocab_size)
+    mixed = dict[str, list[Row]]()
+    for name, written in writers(recordings).items():
+        by_kind = {kind: [each for each in written if each.kind == kind][:MANY] for kind in KINDS}
+        for kind, records in by_kind.items():
+            rows += replayed(f"{name}, {kind}", recordings, grammars, records, OF_A_KIND) if records else []
+        all_kinds = [each for records in zip_longest(*by_kind.values()) for each in records if each is not None]
+        mixed[name] = replayed(f"{name}, all", recordings, grammars, all_kinds[:MANY])
+        rows += mixed[name]
+    gains = {name: [row[-1] for row in found] for name, found in mixed.items()}
     record(
         "Drafts, replayed",
         "Engine",
-        "python -m benchmarks.drafts replay",
+        "python -m benchmarks.drafts replay FOLDER",
         [
-            (
-                "llama-8b at 1, 16, 64 rows, times without drafts: outputs of the bundled model; texts of people",
-                "; ".join(", ".join(f"{found[ROWS.index(rows)]:.2f}" for rows in (1, 16, 64)) for found in mixed),
-                "1.1 at 16",
-            )
+            (f"llama-8b at 1, 16, 64 rows, times without drafts: {name}", ", ".join(found), "1.1 at 16")
+            for name, found in gains.items()
         ],
-        tables=[
-            Table("priced on an H200, llama-8b in bfloat16", HEADER, gains),
-            Table("first guesses that were right, by length of the match", MATCH_HEADER, lengths),
-        ],
+        tables=[Table("this host, and a modelled H200 with llama-8b in bfloat16", HEADER, rows)],
     )
 
 
+def writers(recordings: Recordings) -> dict[str, list[Recorded]]:
+    """Outputs by who wrote them, and how."""
+    people = recordings.of("people")
+    return {
+        "bundled model": recordings.of("model"),
+        "people": [each for each in people if each.schema is not None],
+        "people, prose": [each for each in people if each.schema is None],
+    }
+
+
 def main() -> None:
-    """Record outputs, or replay them."""
+    """Record outputs, replay them, or measure."""
     parser = CommandLine("drafts", __doc__)
-    parser.add_argument("what", choices=("record", "label", "replay", "measure"))
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("what", choices=("record", "replay", "measure"))
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--cases", type=positive(int), default=10, help="of each kind")
     parser.add_argument("--shape", default="llama-8b")
     parser.add_argument("--weights", default="auto", choices=("auto", "fp8"))
+    parser.add_argument("--writer", default="people", choices=("bundled model", "people", "people, prose"))
     parser.add_argument("--kind", choices=KINDS, help="of the outputs that are measured; default: all")
     options = parser.parse_args()
-    if len(options.files) != (2 if options.what == "replay" else 1):
-        parser.error("replay needs two files, the others one")
     if options.what == "replay":
-        study(*options.files)
-        return
-    if options.what == "measure":
-        records = [each for each in read(options.files[0]) if options.kind in (None, each.kind)]
-        records.sort(key=lambda each: each.source)
-        print(table(MEASURED, measure(options.shape, options.weights, records)))
-        return
-    recorder = Recorder(bundled_model_path())
-    try:
-        if options.what == "record":
-            save(options.files[0], (each for kind in KINDS for each in recorder.record(kind, options.cases)))
-        else:
-            save(options.files[0], labelled(FOLDER, recorder.tokenizer))
-    finally:
+        study(options.folder)
+    elif options.what == "measure":
+        recordings = Recordings(options.folder)
+        records = [each for each in writers(recordings)[options.writer] if options.kind in (None, each.kind)]
+        print(table(MEASURED, measure(options.shape, options.weights, recordings, records)))
+    else:
+        recorder = Recorder(bundled_model_path())
+        recorder.save(options.folder, options.cases)
         recorder.close()
 
 

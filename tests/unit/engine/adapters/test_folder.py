@@ -63,6 +63,11 @@ WRONG: dict[str, tuple[Callable[[Tensors], Tensors], type[AdapterLoadError], str
         UnsupportedAdapterError,
         "experts",
     ),
+    "what expands latents": (
+        lambda t: t | {f"{PREFIX}model.layers.0.self_attn.kv_b_proj.lora_A.weight": torch.ones(4, 48)},
+        UnsupportedAdapterError,
+        "kv_b_proj are not implemented",
+    ),
     "more layers": (
         lambda t: t | {f"{PREFIX}model.layers.7.self_attn.q_proj.lora_A.weight": torch.ones(4, 48)},
         AdapterLoadError,

@@ -112,11 +112,17 @@ HELD: Final = f"""(NOT {NOT_PAUSED} OR coalesce((
     FROM engine_session
     WHERE heartbeat_at > now() - {ENGINE_SILENCE} AND ended_at IS NULL
 ), false))"""  # noqa: S608 - constants
+_DUE_COLUMNS: Final = "id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key"
+_PLACE: Final = f"row_number() OVER (PARTITION BY team ORDER BY {', '.join(PLANNED_ORDER)}) AS place"
 # The next due jobs that are not paused: at most `any_limit` of those that name no model, and of the `models` of each of
 # `teams` as many as `limits` says; if `floors` has a priority, only those above it of as many of each model.
+#
+# A hundred models would be asked for a hundred times as many as there is room for, and comparing two jobs is what takes
+# time: of each model a `few` are read at first, and all there is room for only of those whose few are all among the
+# next ones. Of any other, no further job can be among them.
 NEXT_DUE: Final = f"""
     (
-        SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+        SELECT {_DUE_COLUMNS}
         FROM job
         WHERE {DUE} AND model IS NULL AND {NOT_PAUSED}
         ORDER BY {", ".join(PLANNED_ORDER)}
@@ -125,17 +131,47 @@ NEXT_DUE: Final = f"""
     UNION ALL
     SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
     FROM (
-        SELECT named.*, places, row_number() OVER (PARTITION BY team ORDER BY {", ".join(PLANNED_ORDER)}) AS place
-        FROM unnest(
-            CAST(:models AS text[]), CAST(:teams AS integer[]), CAST(:limits AS bigint[]), CAST(:floors AS smallint[])
-        ) AS wanted (name, team, places, floor) CROSS JOIN LATERAL (
-            SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
-            FROM job
-            WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
-            ORDER BY {", ".join(PLANNED_ORDER)}
-            LIMIT wanted.places
-        ) AS named
-        WHERE floor IS NULL OR priority > floor
+        WITH wanted AS (
+            SELECT name, team, places, floor, CASE
+                WHEN floor IS NULL THEN least(places, 3 + 4 * places / count(*) OVER (PARTITION BY team)) ELSE places
+            END AS few
+            FROM unnest(
+                CAST(:models AS text[]), CAST(:teams AS integer[]), CAST(:limits AS bigint[]),
+                CAST(:floors AS smallint[])
+            ) AS asked (name, team, places, floor)
+        ), first AS MATERIALIZED (
+            SELECT named.*, team, places, few, {_PLACE}
+            FROM wanted CROSS JOIN LATERAL (
+                SELECT {_DUE_COLUMNS}
+                FROM job
+                WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
+                ORDER BY {", ".join(PLANNED_ORDER)}
+                LIMIT few
+            ) AS named
+            WHERE floor IS NULL OR priority > floor
+        ), further AS MATERIALIZED (
+            SELECT model
+            FROM first
+            WHERE place <= places AND few < places
+            GROUP BY model, few
+            HAVING count(*) = few
+        )
+        SELECT *, {_PLACE}
+        FROM (
+            SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key, team, places
+            FROM first
+            WHERE place <= places AND model NOT IN (SELECT model FROM further)
+            UNION ALL
+            SELECT named.*, team, places
+            FROM wanted CROSS JOIN LATERAL (
+                SELECT {_DUE_COLUMNS}
+                FROM job
+                WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
+                ORDER BY {", ".join(PLANNED_ORDER)}
+                LIMIT places
+            ) AS named
+            WHERE wanted.name IN (SELECT model FROM further)
+        ) AS read
     ) AS ranked
     WHERE place <= places
 """  # noqa: S608 - constants

@@ -17,7 +17,7 @@ from tests.support.queue_bench import eventually
 from thothy_ai.embedded import Postgres
 from thothy_ai.embedded.process import free_port
 
-WRITTEN = "SELECT pg_current_wal_lsn()"
+WRITTEN = "SELECT pg_current_wal_insert_lsn()"  # with synchronous_commit off, what is committed is written later
 WRITERS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND xact_start < %s AND (state = 'active' OR backend_xid IS NOT NULL)

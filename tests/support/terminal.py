@@ -95,7 +95,7 @@ class Terminal:
         self._shell.send_signal(signal.SIGHUP)
         os.close(self._fd)
         try:
-            self._shell.wait(timeout=30)
+            self._shell.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self._shell.kill()
             self._shell.wait()

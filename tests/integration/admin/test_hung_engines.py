@@ -54,7 +54,7 @@ def test_a_core_that_is_stopped_while_sequences_run(settings: Settings, tmp_path
             os.kill(core, signal.SIGSTOP)
             began = time.monotonic()
             (wrong,) = await asyncio.to_thread(examine, lambda: here, ["engine"])
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
             assert wrong.level is Level.WRONG
             assert "has finished no step for 5 s: 2 running, 3 waiting" in wrong.says
             assert "restart the engine" in str(wrong.fix)

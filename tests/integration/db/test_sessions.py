@@ -17,7 +17,7 @@ from sqlalchemy import Engine, make_url, text
 from tests.conftest import Services
 from tests.support.echo_kind import Echo
 from tests.support.pgbouncer import pgbouncer
-from tests.support.queue_bench import Queue, eventually, runner_bench
+from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.admin.doctor.stores import postgres
 from thothy_ai.db.connect import make_async_engine, make_engine
 from thothy_ai.db.migration import migrate
@@ -138,7 +138,7 @@ def test_waiters_and_leaders_work_with_more_than_1024_open_files(queue: Queue) -
             job.result(timeout=0.3)
         eventually(producer._listener.start)  # it listens, and does not fail again and again
         bench.settle()
-        assert job.result(timeout=30)
+        assert job.result(timeout=PATIENCE)
         with queue.engine.connect() as connection:
             assert connection.scalar(text(sessions), {"name": database}) < 12
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue
+from tests.support.queue_bench import PATIENCE, Queue
 from thothy_ai.errors import ResultTimeoutError
 from thothy_ai.producer import AsyncProducer, Producer
 
@@ -70,7 +70,7 @@ def test_a_child_that_leaves_the_producers_block_touches_nothing_of_the_parents(
         waiting = threading.Timer(0.3, lambda: queue.producer.cancel(job.id))
         waiting.start()
         began = time.monotonic()
-        assert producer.wait_all([job], timeout=30)[0].error is not None
+        assert producer.wait_all([job], timeout=PATIENCE)[0].error is not None
         assert time.monotonic() - began < 4  # it was notified: polls are 5 s apart
         waiting.join()
 

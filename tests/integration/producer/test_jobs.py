@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.support.patience import PATIENCE
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import (
     InvalidJobError,
@@ -76,14 +77,14 @@ def test_a_result_is_the_kind_s_artifact(producer: Producer, engine: Engine) -> 
         job.result(timeout=0.05)
     artifact = HookArtifact(variants=(Variant(angle="a figure", text="Nine weeks for a crock."),))
     accept(engine, job, artifact.model_dump_json())
-    assert job.result(timeout=5) == artifact
+    assert job.result(timeout=PATIENCE) == artifact
 
 
 def test_an_artifact_of_another_schema_is_unreadable(producer: Producer, engine: Engine) -> None:
     job = producer.enqueue(Hook(source=SOURCE))
     accept(engine, job, '{"shape": "of 1998"}')
     with pytest.raises(UnreadableArtifactError, match=str(job.id)):
-        job.result(timeout=5)
+        job.result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_job_that_ended_without_an_artifact_says_why(
     job = producer.enqueue(Hook(source=SOURCE))
     end(engine, job, state, reason="wrong_language")
     with pytest.raises(error, match=f"{state} .wrong_language") as caught:
-        job.result(timeout=5)
+        job.result(timeout=PATIENCE)
     assert (caught.value.state, caught.value.reason) == (state, "wrong_language")
 
 

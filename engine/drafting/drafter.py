@@ -30,7 +30,7 @@ _PROFILES, _MAX_TOKENS = 64, 1 << 14  # that are kept, the last used ones; of ea
 _FRACTIONS = np.arange(1, 9) / 8  # of the drafts found, at which what they give is remembered
 _FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # before any were looked for
 _FIRST_DRAFTS = 3.0
-_PROBE = 512  # steps after which they are looked for again, as if they never had been
+_FIRST_PAUSE, _LONGEST_PAUSE = 8, 512  # steps after which drafts are looked for again, as if they never had been
 
 
 class _Guesses(NamedTuple):
@@ -68,7 +68,7 @@ class AutomaticDrafter:
         self._gains = _FIRST_GAINS  # draws saved, per row, by these fractions of the drafts that are found
         self._drafts = _FIRST_DRAFTS  # found, per row
         self._hidden, self._exposed = Mean(), Line()  # seconds of the host: per member with overlap; without it
-        self._idle = 0  # steps since drafts were looked for
+        self._idle, self._pause = 0, _FIRST_PAUSE  # steps since drafts were looked for, and until they are again
 
     # ---- whether
 
@@ -86,8 +86,9 @@ class AutomaticDrafter:
         if plain is None or not rows or places <= 0:
             return False
         curves = [(self._gains, self._drafts)]
-        if self._idle >= _PROBE:
+        if self._idle >= self._pause:  # a slow turn of the host may be why they do not seem to pay
             self._exposed = Line()
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             curves.append((_FIRST_GAINS, _FIRST_DRAFTS))
         for gains, drafts in curves:
             counts = np.minimum(places, np.rint(rows * drafts * _FRACTIONS).astype(np.int64))
@@ -135,6 +136,8 @@ class AutomaticDrafter:
             if sent:
                 drafts[sequence] = DraftedTokens(start, guessed[:sent])
             self._rows[sequence.row].guesses = guessed, guesses.classes[index, : count + 1].tolist()
+        if drafts:
+            self._pause = _FIRST_PAUSE
         return drafts
 
     def _guess(self, sequences: Seq[Sequence]) -> _Guesses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -118,7 +119,19 @@ def test_one_slow_turn_does_not_switch_drafts_off_for_good(rows: int) -> None:
     assert drafter.is_worthwhile(rows, 512 - rows)
     drafter.observe_host(0.5, rows, exposed=True)
     assert not drafter.is_worthwhile(rows, 512 - rows)
-    assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(600))
+    assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(10))
+
+
+def test_where_nothing_is_found_drafts_are_looked_for_ever_less_often() -> None:
+    made, looks = drafter(), list[int]()
+    for step in range(4_000):
+        if made.is_worthwhile(60, 68):
+            assert not made.choose([room(row, [step], 4) for row in range(60)], 60, 68)
+            made.observe_host(1e-5, 60, exposed=True)
+            looks.append(step)
+    assert len(looks) > 20  # until it has learned that they are not found
+    assert max(later - step for step, later in pairwise(looks)) >= 500
+    assert len([step for step in looks if step > 1_000]) < 10
 
 
 class Running(SimpleNamespace):

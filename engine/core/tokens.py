@@ -84,9 +84,9 @@ def start_masks(
 
 
 def _follow(sequence: Sequence, draft: DraftedTokens) -> dict[int, Grammar | int]:
-    """Divide a draft into spans by the sequence's grammar: what that refuses or forces otherwise, or where `close` must
-    see a mask, is in none. Returns, by the positions in the spans and behind them, the grammar of the draw there, or
-    the token if it is forced.
+    """Give a draft its spans by the sequence's grammar: what that refuses or forces otherwise, or where `close` must
+    see a mask, is in none. Returns, by the positions in the spans and behind them, the grammar of the draw there,
+    or the token if it is forced.
     """
     grammar, position, found = sequence.grammar, draft.start, dict[int, Grammar | int]()
     if not isinstance(grammar, JsonGrammar):

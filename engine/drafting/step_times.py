@@ -42,8 +42,9 @@ class Line:
 
 
 class StepTimes:
-    """`measured`: seconds of a step by the size that it is padded to, before any KV is read; none on a device without
-    graphs, where time is taken to grow evenly between decode steps and those that have prompts, too.
+    """`measured`: seconds of a step by the size that it is padded to, up to the engine's rows, before any KV is read;
+    none on a device without graphs, where time is taken to grow evenly between decode steps and those that have
+    prompts, too.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:

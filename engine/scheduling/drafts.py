@@ -28,9 +28,9 @@ class DraftSpan(NamedTuple):
 class DraftedTokens:
     """The tokens that a sequence may have from position `start` on: before each and behind the last, one is drawn.
 
-    `spans` are those of a sequence without a grammar, until the grammar's are known, which may
-    have fewer tokens. At the positions in `forcing`, masks leave no choice: the draw gives way to what is forced.
-    `taken`: tokens that were right.
+    `spans` are those of a sequence without a grammar, until the grammar's are known, which may have fewer tokens. At
+    the positions in `forcing`, masks leave no choice: the draw gives way to what is forced. `taken`: tokens that were
+    right.
     """
 
     start: int

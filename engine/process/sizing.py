@@ -41,6 +41,7 @@ _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long
 _MIN_FLEX_BLOCK, _MIN_FLEX_HEAD = 16, 16  # tokens and numbers, on a GPU
 _FLEX_NUMBERS = (1 << 31) - 1  # of a pool of keys: torch's kernel finds a token's by 32 bits
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, of each kind of heads, and for CUDA graphs
+_PARTIALS = 2  # of a row and a head: over its own tokens, and over a shared prefix
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
 _ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
 GB = 1e9
@@ -333,7 +334,10 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         kinds = {model.usual_heads, *filter(None, model.attended)}
-        return 2 * activations + logits + drawing + rows + mixed + pieces + len(kinds) * _GPU_BUFFERS
+        buffers = len(kinds) * _GPU_BUFFERS
+        if model.latent is not None:  # whose partial results are too large for those: each head's is a latent
+            buffers += _PARTIALS * sizes.max_rows * model.num_heads * model.latent.rank * torch.float32.itemsize
+        return 2 * activations + logits + drawing + rows + mixed + pieces + buffers
     gathered = 8 * sizes.max_context * model.num_heads * model.widest_head * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 

@@ -30,6 +30,8 @@ from thothy_ai.engine.process.sizing import (
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.paged import AttentionShape
+from thothy_ai.kernels.triton.attention.decode_merge import Partials
 
 
 @pytest.mark.parametrize(("dtype", "weights"), [("float32", "auto"), ("bfloat16", "auto"), ("bfloat16", "fp8")])
@@ -105,6 +107,21 @@ def test_each_kind_of_heads_has_buffers(tmp_path: Path) -> None:
     one = replace(alike, num_kv_heads=alike.kv_heads[0].number, head_dim=alike.kv_heads[0].size)
     more = workspace_bytes(model, sizes, torch.bfloat16, device) - workspace_bytes(one, sizes, torch.bfloat16, device)
     assert more == 1 << 29
+
+
+def test_partial_results_over_latents_have_room(tmp_path: Path) -> None:
+    """Of as many heads as DeepSeek-V3 has, on an H200: more than what every kind of heads has."""
+    heads, device = 128, torch.device("cuda")
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": heads}
+    model = model_config(write_config("deepseek-v2-lite", tmp_path, **sizes))
+    engine = engine_sizes(model, EngineOptions(url="", graphs=False), device)
+    one = replace(model, num_heads=1)
+    room = workspace_bytes(model, engine, torch.bfloat16, device) - workspace_bytes(one, engine, torch.bfloat16, device)
+    shape = AttentionShape(
+        engine.max_rows, heads, 4, 576, 32, 4096, torch.bfloat16, torch.bfloat16, torch.device("meta"), latent=512
+    )
+    partials = Partials.allocate(shape, num_slots=132 // 4, group_rows=1)
+    assert 1 << 29 < partials.outputs.nbytes + partials.lse.nbytes < room + (1 << 29)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dic
             raise UnsupportedAdapterError(f"{path}: tensor {name!r} is {tensor.dtype}: quantized weights")
         module = (base.rename(match["module"] + ".") or "").removesuffix(".")
         if module not in base.bank.modules:
-            raise _unknown_module(path, match["module"])
+            raise _unknown_module(path, match["module"], base)
         sides = found.setdefault(module, _LowRankPair(match["module"])).sides
         if match["side"] in sides:
             raise AdapterLoadError(f"{path}: {name!r} and {sides[match['side']][0]!r} are of the same layer")
@@ -133,11 +133,16 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dic
     return found
 
 
-def _unknown_module(path: Path, module: str) -> AdapterLoadError:
+def _unknown_module(path: Path, module: str, base: AdaptedModel) -> AdapterLoadError:
     if ".experts" in module or module.endswith((".router", ".gate")):
         return UnsupportedAdapterError(f"{path}: adapters of experts and routers ({module}) are not implemented")
-    if module.endswith(("lm_head", "embed_tokens", ".kv_b_proj")):  # the last of which is multiplied with queries
+    if module.endswith(("lm_head", "embed_tokens")):
         return UnsupportedAdapterError(f"{path}: adapters of {module} are not implemented")
+    if module.endswith(".kv_b_proj") and any(each.endswith(".kv_a_proj_with_mqa") for each in base.bank.modules):
+        return UnsupportedAdapterError(
+            f"{path}: adapters of {module} are not implemented: latent attention multiplies it with queries and "
+            "results, not with a layer's input"
+        )
     return AdapterLoadError(f"{path}: this model has no linear layer {module}: it is an adapter of another one")
 
 

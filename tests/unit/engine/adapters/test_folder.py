@@ -21,6 +21,7 @@ from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 Q = f"{PREFIX}model.layers.0.self_attn.q_proj"
+KV_B = f"{PREFIX}model.layers.0.self_attn.kv_b_proj"
 Tensors = dict[str, Tensor]
 
 
@@ -63,10 +64,8 @@ WRONG: dict[str, tuple[Callable[[Tensors], Tensors], type[AdapterLoadError], str
         UnsupportedAdapterError,
         "experts",
     ),
-    "what expands latents": (
-        lambda t: t | {f"{PREFIX}model.layers.0.self_attn.kv_b_proj.lora_A.weight": torch.ones(4, 48)},
-        UnsupportedAdapterError,
-        "kv_b_proj are not implemented",
+    "another model's attention": (
+        lambda t: t | {f"{KV_B}.lora_A.weight": torch.ones(4, 48)}, AdapterLoadError, "kv_b_proj: it is an adapter of",
     ),
     "more layers": (
         lambda t: t | {f"{PREFIX}model.layers.7.self_attn.q_proj.lora_A.weight": torch.ones(4, 48)},
@@ -87,6 +86,13 @@ def test_wrong_tensors(wrong: str, base: tuple[AdaptedModel, Tensors], tmp_path:
     with pytest.raises(error, match=says) as refused:
         read_adapter("acme", folder, base[0])
     assert type(refused.value) is error
+
+
+def test_what_expands_latents_has_none(base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:
+    latent = load_model(tiny_model("deepseek_v3", tmp_path / "model"), device=CPU, dtype=torch.float32).model
+    folder = write_adapter(tmp_path, {f"{KV_B}.lora_A.weight": torch.ones(4, 20)}, 4, target_modules=[])
+    with pytest.raises(UnsupportedAdapterError, match="kv_b_proj are not implemented: latent attention"):
+        read_adapter("acme", folder, replace(base[0], bank=latent.adapters))
 
 
 def test_a_file_that_was_cut_off(base: tuple[AdaptedModel, Tensors], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.family import Windows, require_activation, same_window, size_of
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.latent import LatentSettings
 from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
@@ -48,7 +48,7 @@ class DeepseekV2:
         """The family of what any configuration of latents and experts says, and of this routing."""
         require_activation(config.hidden_act, "silu")
         require_said(config, "moe_layer_freq", 1)
-        inner = config.moe_intermediate_size
+        inner = size_of(config, "moe_intermediate_size")
         return cls(
             windows=same_window(config),
             attention=LatentSettings.read(config, interleaved=interleaved),
@@ -58,7 +58,7 @@ class DeepseekV2:
                 config.num_experts_per_tok,
                 inner,
                 dense.count(False),
-                shared=inner * config.n_shared_experts,
+                shared=inner * size_of(config, "n_shared_experts"),
             ),
             routing=routing,
         )
@@ -91,7 +91,8 @@ class DeepseekV2:
 
 def first_dense(config: Configuration) -> tuple[bool, ...]:
     """Of each layer, whether it is one of the first ones, which have an MLP."""
-    return tuple(index < config.first_k_dense_replace for index in range(config.num_hidden_layers))
+    dense = size_of(config, "first_k_dense_replace", least=0)
+    return tuple(index < dense for index in range(config.num_hidden_layers))
 
 
 def require_said(config: Configuration, name: str, *values: object) -> None:
@@ -102,11 +103,12 @@ def require_said(config: Configuration, name: str, *values: object) -> None:
 
 def _routing(config: Configuration) -> Routing:
     """By softmax, among all experts or the groups with the best ones; UnsupportedModelError if groups do not divide."""
-    methods = {"greedy": (1, 1), "group_limited_greedy": (config.n_group, config.topk_group)}
-    require_said(config, "topk_method", *methods)
-    groups, kept = methods[config.topk_method]
-    experts, chosen = config.n_routed_experts, config.num_experts_per_tok
-    if experts % groups or not 0 < kept <= groups or chosen > experts // groups * kept:
+    require_said(config, "topk_method", "greedy", "group_limited_greedy")
+    groups, kept = 1, 1
+    if config.topk_method == "group_limited_greedy":
+        groups, kept = size_of(config, "n_group"), size_of(config, "topk_group")
+    experts, chosen = size_of(config, "n_routed_experts"), size_of(config, "num_experts_per_tok")
+    if experts % groups or kept > groups or chosen > experts // groups * kept:
         raise UnsupportedModelError(f"{experts} experts in {groups} groups, of which {kept} are kept, do not divide")
     scale = config.routed_scaling_factor
     return Routing(chosen, renormalized=False, scale=scale, groups=groups, kept_groups=kept, best=1)

@@ -101,6 +101,14 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
+def size_of(config: Configuration, name: str, least: int = 1) -> int:
+    """The integer that the configuration gives; ModelLoadError, with its name, for anything else or below `least`."""
+    value = getattr(config, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ModelLoadError(f"{name} is {value!r}")
+    return value
+
+
 def require_full_rotary(config: Configuration, rope: Mapping[str, Any] | None = None) -> None:
     """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families.
     `rope` is that of one type of layers, where they differ.

@@ -15,7 +15,7 @@ from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.family import Windows, require_activation, same_window, size_of
 from thothy_ai.engine.models.gguf_names import (
     GGUF_ATTENTION,
     GGUF_EXPERTS,
@@ -81,7 +81,7 @@ class Glm4Moe:
     def read(cls, config: Configuration) -> Self:
         require_activation(config.hidden_act, "silu")
         layers, inner = config.num_hidden_layers, config.moe_intermediate_size
-        dense = min(config.first_k_dense_replace, layers)
+        dense = min(size_of(config, "first_k_dense_replace", least=0), layers)
         return cls(
             windows=same_window(config),
             dense_layers=dense,
@@ -125,12 +125,13 @@ class Glm4Moe:
 
 def grouped_routing(config: Configuration) -> Routing:
     """By sigmoid, among the best groups; UnsupportedModelError if they do not divide."""
-    experts, groups, kept = config.n_routed_experts, config.n_group, config.topk_group
+    experts, chosen = size_of(config, "n_routed_experts"), size_of(config, "num_experts_per_tok")
+    groups, kept = size_of(config, "n_group"), size_of(config, "topk_group")
     size = experts // groups  # of which a group's score takes two
-    if experts % groups or kept > groups or config.num_experts_per_tok > size * kept or (groups > 1 and size < 2):
+    if experts % groups or kept > groups or chosen > size * kept or (groups > 1 and size < 2):
         raise UnsupportedModelError(f"{experts} experts in {groups} groups, of which {kept} are kept, do not divide")
     return Routing(
-        config.num_experts_per_tok,
+        chosen,
         scores="sigmoid",
         renormalized=config.norm_topk_prob,
         scale=config.routed_scaling_factor,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
-from thothy_ai.engine.models.family import require_full_rotary
+from thothy_ai.engine.models.family import require_full_rotary, size_of
 from thothy_ai.engine.models.layers.latent_attention import LatentAttention
 from thothy_ai.engine.models.layers.norm import RMSNorm
 from thothy_ai.engine.models.rope_scaling import magnitude
@@ -31,18 +31,16 @@ class LatentSettings:
     def read(cls, config: Configuration, *, interleaved: bool) -> Self:
         """ModelLoadError for sizes that are none, UnsupportedModelError for what is not implemented."""
         require_full_rotary(config)
-        names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank")
-        found = {name: getattr(config, name) for name in names}
-        if found["q_lora_rank"] is None:
-            del found["q_lora_rank"]
-        for name, value in found.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ModelLoadError(f"{name} is {value!r}")
+        sizes = LatentSizes(
+            rank=size_of(config, "kv_lora_rank"),
+            rotary=size_of(config, "qk_rope_head_dim"),
+            plain=size_of(config, "qk_nope_head_dim"),
+            value=size_of(config, "v_head_dim"),
+            query_rank=None if config.q_lora_rank is None else size_of(config, "q_lora_rank"),
+        )
         heads, pairs = config.num_attention_heads, config.num_key_value_heads
         if pairs != heads:
             raise UnsupportedModelError(f"latent attention has keys for each of {heads} heads, not for {pairs}")
-        rank, rotary, plain, value, *query_rank = found.values()
-        sizes = LatentSizes(rank, rotary, plain, value, *(query_rank or (None,)))
         scale, rope = sizes.query**-0.5, config.rope_parameters
         if rope.get("rope_type", "default") != "default" and rope.get("mscale_all_dim"):
             scale *= magnitude(rope["factor"], rope["mscale_all_dim"]) ** 2

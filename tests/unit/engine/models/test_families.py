@@ -322,14 +322,10 @@ def test_latents_take_one_tensor(tmp_path: Path) -> None:
     model = model_config(tiny_model("glm4_moe_lite", tmp_path))
     cache = KVCache.allocate(model, 5, 8, torch.bfloat16, CPU)
     assert {layer.heads for layer in cache.layers} == {KVHeads(1, 26, 20)}
-    held = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-            for layer in cache.layers for tensor in layer[:2]}  # fmt: skip
-    assert (
-        sum(held.values())
-        == 5 * KVCache.bytes_per_block(LayerGroups.single(model.kept), 8, torch.bfloat16)
-        == 5 * 8 * 3 * 26 * 2
-    )
+    storages = [tensor.untyped_storage() for layer in cache.layers for tensor in layer[:2]]
+    held = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    assert sum(held.values()) == 5 * 8 * 3 * 26 * 2
+    assert KVCache.bytes_per_block(LayerGroups.single(model.kept), 8, torch.bfloat16) == 8 * 3 * 26 * 2
 
 
 @pytest.mark.parametrize(
@@ -415,6 +411,15 @@ def test_sizes_are_those_of_published_models(name: str, tmp_path: Path) -> None:
         ("falcon_h1", {"mamba_n_groups": 4}, "does not divide"),
         ("nemotron_h", {"conv_kernel": 1}, "does not divide"),
         ("nemotron_h", {"moe_latent_size": 20}, "moe_latent_size is 20"),
+        ("deepseek_v2", {"n_group": 0}, "n_group is 0"),
+        ("deepseek_v2", {"topk_group": None}, "topk_group is None"),
+        ("deepseek_v2", {"first_k_dense_replace": -1}, "first_k_dense_replace is -1"),
+        ("deepseek_v3", {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
+        ("deepseek_v3", {"n_group": None}, "n_group is None"),
+        ("deepseek_v3", {"first_k_dense_replace": None}, "first_k_dense_replace is None"),
+        ("deepseek_v3", {"n_shared_experts": 0}, "n_shared_experts is 0"),
+        ("deepseek_v3", {"num_experts_per_tok": None}, "num_experts_per_tok is None"),
+        ("glm4_moe", {"n_group": 0}, "n_group is 0"),
         ("gemma4_text", {"num_kv_shared_layers": 2}, "before those, no layer is of type 'full_attention'"),
         ("gemma4_text", {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 99}, "per_layer_input is 99"),
     ],

@@ -100,9 +100,11 @@ class AttentionParams:
         return replace(self, window=None, chunked=False) if unlimited else self
 
     def first_seen(self, position: _Place) -> _Place:
-        """The first token that a query at `position` sees; below 0 for a window that reaches beyond the beginning."""
+        """The first token that a query at `position` sees: 0 without a window, and below 0 for one that reaches beyond
+        the beginning.
+        """
         if self.window is None:
-            return position * 0
+            return position * 0  # as many as there are positions
         return position // self.window * self.window if self.chunked else position + 1 - self.window
 
     def scale_of(self, head_dim: int) -> float:

@@ -18,9 +18,8 @@ class EngineConfig:
     replay decode steps from CUDA graphs. `drafts`: compute tokens that probably come next where that pays. `windows`:
     of each group of layers, for which a sequence has blocks of its own, how many tokens a token sees at most, itself
     included; None: all before it. The first group sees the most. `chunked`: it sees its chunk of so many tokens, up to
-    itself. `recurrent`: some layers keep a state of each row, and
-    of prefixes in `kept_states` further slots. `adapter_slots`: adapters on the device at once, of at most
-    `adapter_rank`.
+    itself. `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots.
+    `adapter_slots`: adapters on the device at once, of at most `adapter_rank`.
     """
 
     block_size: int

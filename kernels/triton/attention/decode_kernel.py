@@ -42,7 +42,7 @@ def decode_kernel(
     """Program (slot, KV head), KV heads fastest: first the slot's tiles of shared prefixes, then those of sequences.
 
     All indices and lengths are those of `DecodePlan` and `AttentionBatch`; results of sequences that lie in this slot
-    alone go to `out` [T, H, D], others to the partials.
+    alone go to `out` [T, H, V], others to the partials.
     """
     slot = tl.program_id(0) // KV_HEADS
     head = tl.program_id(0) % KV_HEADS

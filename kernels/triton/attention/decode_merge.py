@@ -18,7 +18,7 @@ _FEW = 1024  # query heads of a step, below which programs rather than their par
 
 @dataclass(frozen=True, eq=False)
 class Partials:
-    """`outputs` [P, H, D] float32, each divided by its sum of exponentials; `lse` [P, H], log2 of that sum.
+    """`outputs` [P, H, V] float32, each divided by its sum of exponentials; `lse` [P, H], log2 of that sum.
 
     Partials over a sequence's own tokens have number sequence + slot; those over its group's prefix have number
     `group_base` + sequence + group_rows * slot, since a slot may hold as many members of the group that it ends in.
@@ -39,17 +39,17 @@ class Partials:
 
 
 def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tensor, sinks: Tensor | None) -> None:
-    """Fill out[:num_decode] of [T, H, D], except sequences that have a single part: those are there already.
+    """Fill out[:num_decode] of [T, H, V], except sequences that have a single part: those are there already.
 
     `sinks` [H] float32 or None: scores of each head that count once in the sum of exponentials.
     """
-    num_heads, head_dim = out.shape[1:]
+    num_heads, value_dim = out.shape[1:]
     heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
     _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
         out, partials.outputs, partials.lse, sinks, batch.context_lens, batch.shared_lens,
         plan.totals, plan.own_starts, plan.group_starts, plan.group_skipped,
         *out.stride()[:2], partials.group_base,
-        NUM_HEADS=num_heads, DIM=head_dim, DIM_PAD=triton.next_power_of_2(head_dim), HEADS=heads, PARTS=parts,
+        NUM_HEADS=num_heads, DIM=value_dim, DIM_PAD=triton.next_power_of_2(value_dim), HEADS=heads, PARTS=parts,
         TILE=plan.tile, GROUP_ROWS=partials.group_rows, WINDOW=plan.window, CHUNKED=plan.chunked, num_warps=warps,
     )  # fmt: skip
 

@@ -35,7 +35,9 @@ class DecodeTuning:
 
     @staticmethod
     def on(sms: SMs, shape: AttentionShape) -> DecodeTuning:
-        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py), as far as these SMs hold it."""
+        """What an H200 runs fastest (benchmarks/kernels/decode_attention.py; latents: not measured yet), as far as
+        these SMs hold it.
+        """
         row_bytes = power_of_two(shape.head_dim) * shape.dtype.itemsize
         group_rows = _group_rows(shape)
         if shape.latent:

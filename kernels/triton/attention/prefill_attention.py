@@ -45,7 +45,9 @@ class Tiling:
 
     @staticmethod
     def suited(shape: AttentionShape) -> Tiling:
-        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py), as far as the device holds it."""
+        """What an H200 runs fastest (benchmarks/kernels/prefill_attention.py; latents: not measured yet), as far as
+        the device holds it.
+        """
         if shape.dtype == torch.float32:  # has no tensor cores here
             tiling = Tiling(rows=32, keys=16 if shape.head_dim > 128 else 32, warps=8, stages=1)
         elif shape.head_dim > 256:  # whose results take all registers that a program's threads have

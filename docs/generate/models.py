@@ -32,6 +32,8 @@ from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS as GGUF_TYPES
 from thothy_ai.engine.weights.gguf.tokenizer import PRE_TOKENIZATIONS
 from thothy_ai.engine.weights.shards import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
+from thothy_ai.kernels.paged import AttentionShape
+from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
 LOAD_FORMATS = {  # of `formats.FORMATS`
     "auto": "Weights in the model's type.",
@@ -61,8 +63,18 @@ def models_page() -> str:
         "DeepSeek's models and GLM-4.7-Flash keep one latent of a token in each layer, which all heads attend to,"
         " instead of each head's\nkeys and values. Several GPUs, adapters (except for `kv_b_proj`, which is dequantized"
         " when it is loaded) and drafts work as for\nother models; `--kv-dtype fp8` and `--attention flex` are"
-        " refused.",
-        table(("Model", "KiB of KV per token", "with each head's keys and values"), _latents()),
+        " refused. On a GPU, fewer sequences than of other models read a shared\nprefix together, since all heads are"
+        " rows of one tile; with one, decoding reads the prefix for each sequence. DeepSeek's own form of"
+        "\ntool calls is not known: such a model is asked for calls in the form that models without one have.",
+        table(
+            (
+                "Model",
+                "KiB of KV per token",
+                "with each head's keys and values",
+                "Sequences that read a prefix together",
+            ),
+            _latents(),
+        ),
         "## Text parts of multimodal checkpoints",
         "Only the text part of these checkpoints is loaded, and requests cannot contain images. It is of one of the"
         " families above, or runs\nthrough `transformers`. Its logits are compared with those"
@@ -78,8 +90,8 @@ def models_page() -> str:
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
         " attention, and one with weights that sequences do not affect each other. Attention\nwith ALiBi (BLOOM, MPT,"
         " some Falcons) is computed by torch's FlexAttention, which reads no KV in fp8; `--attention flex` chooses"
-        " it\nfor any model, on a GPU for one whose heads have 16 numbers or more. Checked token for token, with"
-        " combinations of these:",
+        " it\nfor any model but those with latents, on a GPU for one whose heads have 16 numbers or more. Checked token"
+        " for token, with\ncombinations of these:",
         f"{listed(CHECKED)}.",
         "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),
@@ -126,8 +138,11 @@ def models_page() -> str:
     )
 
 
-def _latents() -> Iterator[tuple[str, str, str]]:
-    """What models with latents keep of a token in 16 bits, and what they would keep with heads expanded."""
+def _latents() -> Iterator[tuple[str, str, str, str]]:
+    """What models with latents keep of a token in 16 bits, what they would keep with heads expanded, and how many
+    sequences the kernels take at once.
+    """
+    bfloat16 = torch.bfloat16
     for name, config in SHAPES.items():
         if "kv_lora_rank" not in config:
             continue
@@ -135,9 +150,12 @@ def _latents() -> Iterator[tuple[str, str, str]]:
             model = model_config(write_config(name, Path(folder)))
         latent, layers = model.latent, model.num_layers
         assert latent is not None
-        kept = KVCache.bytes_per_block(LayerGroups.single(model.kept), 1, torch.bfloat16)
+        kept = KVCache.bytes_per_block(LayerGroups.single(model.kept), 1, bfloat16)
         expanded = 2 * 2 * layers * model.num_heads * max(latent.query, latent.value)
-        yield name, f"{kept / 1024:.1f}", f"{expanded / 1024:.0f}"
+        shape = AttentionShape(
+            1, model.num_heads, *latent.kept[:2], 32, 32, bfloat16, bfloat16, torch.device("cpu"), latent=latent.rank
+        )
+        yield name, f"{kept / 1024:.1f}", f"{expanded / 1024:.0f}", f"{PagedAttention(shape).group_rows}"
 
 
 def _families() -> Iterator[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,39 +17,75 @@ from thothy_ai.engine.grammar.texts import Text, matches, shortest_string
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _ANY = r"(/(.|\n)*/)"
+_MAX_PATTERN = 500  # characters
+_MAX_LONGEST = 512  # bytes up to a string's end, which is looked for after every token
+_MAX_WORK = 8_000  # places at which a string stands, times its characters: some 10 ms
+_REQUEST_WORK = 16_000
+_UNKNOWN_WORK = 2_000  # of a schema for which no string is found
 _SLACK = 4  # tokens: the last bytes of a character, and the token that is allowed meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class BareStrings:
-    """The strings that `rules` allow: `terminal` is their expression in a Lark grammar, `shortest` one of them."""
+    """The strings that `rules` allow: `terminal` is their expression in a Lark grammar, `shortest` one of them. A
+    string that has begun stands at `places` at most.
+    """
 
     rules: tuple[StringRule, ...]
     terminal: str
     shortest: str
-
-    def allows(self, text: str) -> bool:
-        """Whether this is one of them."""
-        return all(matches(rule, text) for rule in self.rules)
+    places: int
 
 
 @lru_cache(256)
 def bare_strings(schema: str) -> BareStrings | None:
     """Those of a schema (JSON text) that has no keywords but those of strings. None where no grammar of bare strings
-    can be made of it: for syntax of expressions that only llguidance understands, and where no string is found.
+    can be made of it: for syntax of expressions that only llguidance understands, where no string is found, and where
+    following a string would take long.
     """
     try:
         node = json.loads(source_of(schema).schema)
         keywords: Keywords | None = Keywords.of(node)
         for other in node.get("allOf", ()):  # of a format
             keywords = None if keywords is None else keywords.and_(Keywords.of(other))
+        if keywords is not None and any(len(pattern) > _MAX_PATTERN for pattern in keywords.patterns):
+            return None
         expressions = () if keywords is None else keywords.string_expressions()
+        places = sum(_size(each).places for each in expressions)
+        longest = sum(each.longest for each in expressions)
+        if longest > _MAX_LONGEST or places * longest > _MAX_WORK:
+            return None
         terminals = [f"(/{_written(each)}/)" for each in expressions]
     except (GrammarError, PatternError, UnknownError, TypeError):
         return None
     rules = tuple(map(Pattern, expressions))
-    shortest = shortest_string(rules) if rules else ""
-    return None if shortest is None else BareStrings(rules, " & ".join(terminals or [_ANY]), shortest)
+    shortest = shortest_string(rules, _MAX_WORK // places) if places else ""
+    return None if shortest is None else BareStrings(rules, " & ".join(terminals or [_ANY]), shortest, places)
+
+
+@dataclass(slots=True)
+class BareSearch:
+    """Finds the bare strings of one request's schemas, until its `work` is used up: none are found after that."""
+
+    work: int = _REQUEST_WORK
+    # Strings without bounds cost nothing, and are common.
+    _known: dict[str, BareStrings | None] = field(default_factory=lambda: {"{}": bare_strings("{}")})
+
+    def strings(self, schema: str) -> BareStrings | None:
+        """As `bare_strings`."""
+        if schema not in self._known and self.work > 0:
+            found = self._known[schema] = bare_strings(schema)
+            self.work -= 8 * len(schema)
+            self.work -= _UNKNOWN_WORK if found is None else found.places * (4 + len(found.shortest))
+        return self._known.get(schema)
+
+    def allowed(self, schema: str, texts: Sequence[str]) -> Sequence[str]:
+        """Those of `texts` that the schema allows."""
+        found = self.strings(schema)
+        if found is None or (work := found.places * sum(map(len, texts))) > self.work:
+            return ()
+        self.work -= work
+        return [text for text in texts if all(matches(rule, text) for rule in found.rules)]
 
 
 class End(NamedTuple):
@@ -95,6 +131,41 @@ class BareText:
             return None
         rest: bytes = json.loads(b'"' + found + b'"').encode()
         return End(len(rest), self.ends.tokens.divided(rest))
+
+
+class _Size(NamedTuple):
+    """At how many `places` of an expression a string can stand at once, and at how many if it may have come there after
+    different numbers of characters; how many `chars` it has, None if not always as many.
+    """
+
+    places: int
+    any_time: int
+    chars: int | None
+
+
+def _size(expression: Expression) -> _Size:
+    match expression:
+        case Row(parts):
+            places, any_time, chars = 0, 0, 0
+            fixed = True
+            for part in map(_size, parts):
+                places += part.places if fixed else part.any_time
+                any_time += part.any_time
+                fixed = fixed and part.chars is not None
+                chars += part.chars or 0
+            return _Size(places, any_time, chars if fixed else None)
+        case Either(choices):
+            sizes = [_size(choice) for choice in choices]
+            lengths = {size.chars for size in sizes}
+            any_time = sum(size.any_time for size in sizes)
+            return _Size(sum(size.places for size in sizes), any_time, lengths.pop() if len(lengths) == 1 else None)
+        case Repeat(item, least, most):
+            size, times = _size(item), least + 1 if most is None else most
+            any_time = times * max(1, size.any_time)
+            # After as many characters, an item that always has as many is begun as often.
+            places = size.places if size.chars or times <= 1 else any_time
+            return _Size(places, any_time, least * size.chars if least == most and size.chars is not None else None)
+    return _Size(1, 1, 1)
 
 
 def _written(expression: Expression) -> str:

@@ -46,6 +46,11 @@ _NAMED_CLASSES: dict[str, Ranges] = {
     "xdigit": ((48, 57), (65, 70), (97, 102)),
 }
 _LAST_FOLDED = 0x24F
+_OTHER_CASES = [
+    (code, ord(other))
+    for code in range(_LAST_FOLDED + 1)
+    if len(other := chr(code).swapcase()) == 1 and other != chr(code)
+]
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "a": 7, "0": 0}
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})[?+]?")
 _GROUP = re.compile(r"\((?:\?(?::|s:|P?<\w+>))?")
@@ -146,8 +151,7 @@ class _Reader:
         """A class, with the other case of its letters if the pattern ignores case."""
         if not self._folds:
             return chars_of(ranges)
-        codes = (code for low, high in ranges for code in range(low, min(high, _LAST_FOLDED) + 1))
-        swapped = [ord(other) for code in codes if len(other := chr(code).swapcase()) == 1]
+        swapped = [other for low, high in ranges for code, other in _OTHER_CASES if low <= code <= high]
         return chars_of(_joined([*ranges, *zip(swapped, swapped, strict=True)]))
 
     def _escape(self) -> Ranges:

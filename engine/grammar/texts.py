@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from heapq import heappop, heappush, nsmallest
@@ -125,17 +126,17 @@ class Text:
         return key in self._taken or any(matches(pattern, key) for pattern in self._claimed)
 
 
-def shortest_string(rules: Sequence[StringRule]) -> str | None:
-    """One of the shortest strings that all rules allow; None if none is found."""
+def shortest_string(rules: Sequence[StringRule], tries: int) -> str | None:
+    """One of the shortest strings that all rules allow; None if none is found after so many tried characters."""
     if len(rules) == 1:
         found = rules[0].strings(rules[0].start, ())[0]
     else:
-        path = _search(rules, tuple(rule.start for rule in rules))
+        path = _search(rules, tuple(rule.start for rule in rules), tries)
         found = "" if path is None else words_in(path, ())
     return found if all(matches(rule, found) for rule in rules) else None
 
 
-def _search(rules: Sequence[StringRule], start: tuple[Stand, ...]) -> list[Chars] | None:
+def _search(rules: Sequence[StringRule], start: tuple[Stand, ...], tries: int = sys.maxsize) -> list[Chars] | None:
     """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
     number, seen = count(), {start}
     heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, start, None)]
@@ -149,6 +150,9 @@ def _search(rules: Sequence[StringRule], start: tuple[Stand, ...]) -> list[Chars
                 found.append(last)
             return found[::-1]
         for classes in product(*(rule.following(stand) for rule, stand in pairs)):
+            tries -= 1
+            if tries < 0:
+                return None
             if (common := _common(classes)) is None:
                 continue
             after = tuple(rule.step(stand, common.best) for rule, stand in pairs)

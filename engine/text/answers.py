@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
 from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.grammar.bare import BareSearch
 from thothy_ai.engine.text.answer_form import AnswerForm
 from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.division import Divider, Marks
@@ -63,12 +64,12 @@ class Answers:
         defined = [*enumerate([] if tools is None else definitions(tools))]
         if tools is not None and tools.only:
             defined = [(at, tool) for at, tool in defined if tool["function"]["name"] == tools.only]
-        pairs, called = self.form.calls.pairs, list[CalledTool]()
+        pairs, called, search = self.form.calls.pairs, list[CalledTool](), BareSearch()
         schemas, places = list[str](), list[str]()
         for at, tool in defined:
             name, place = tool["function"]["name"], f"tools.{at}.function.parameters"
             schema = _parameters(tool, place)
-            parameters = None if pairs is None else parameters_of(schema, place, pairs)
+            parameters = None if pairs is None else parameters_of(schema, place, pairs, search)
             called.append(CalledTool(name, parameters))
             for key, bound_by in _schemas_of(schema, parameters):
                 schemas.append(bound_by)

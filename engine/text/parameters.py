@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.engine.grammar.bare import bare_strings
+from thothy_ai.engine.grammar.bare import BareSearch
 from thothy_ai.engine.text.answer_form import PairForm
 
 _DEFINED = ("$defs", "definitions")
@@ -53,7 +53,7 @@ class CalledTool:
     parameters: tuple[Parameter, ...] | None = None
 
 
-def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm) -> tuple[Parameter, ...]:
+def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm, search: BareSearch) -> tuple[Parameter, ...]:
     """In the schema's order. InvalidRequestError for a schema that binds several of them together."""
     tree = _referred(schema, schema)
     if tree is None:
@@ -68,7 +68,7 @@ def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm) -> tup
     values = values | {name: True for name in required if name not in values}
     try:
         return tuple(
-            _parameter(name, value, schema, pairs, required=name in required) for name, value in values.items()
+            _parameter(name, value, schema, pairs, search, required=name in required) for name, value in values.items()
         )
     except RecursionError as error:
         raise InvalidRequestError(f"{place}: it is nested too deeply", place) from error
@@ -90,17 +90,25 @@ def _referred(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
     return None
 
 
-def _parameter(name: str, value: Any, root: Mapping[str, Any], pairs: PairForm, *, required: bool) -> Parameter:  # noqa: ANN401  a schema
+def _parameter(
+    name: str,
+    value: Any,  # noqa: ANN401  a schema
+    root: Mapping[str, Any],
+    pairs: PairForm,
+    search: BareSearch,
+    *,
+    required: bool,
+) -> Parameter:
     """Whatever is not known to be a string is bound as JSON, where a keyword that is malformed is refused."""
     binding, nullable = _binding({} if value is True else value, root)
     words = {"boolean": {"True": "true", "False": "false"}, "null": {"None": "null"}}
     if not pairs.bare and not nullable and binding.keys() == {"type"} and str(binding["type"]) in words:
         return Parameter(name, required, texts=words[binding["type"]])
-    if pairs.bare and (texts := _texts(binding, nullable=nullable, pairs=pairs)):
+    if pairs.bare and (texts := _texts(binding, pairs, search, nullable=nullable)):
         return Parameter(name, required, texts=texts)
-    if pairs.bare and binding.get("type") == "string" and binding.keys() <= {"type", *_BOUNDS}:
-        strings = json.dumps(binding)
-        found = None if nullable and pairs.quote else bare_strings(strings)  # what is in quotes of its own is no null
+    if pairs.bare and binding.get("type") == "string" and _bounds_strings(binding):
+        strings = json.dumps({key: each for key, each in binding.items() if key != "type"})
+        found = None if nullable and pairs.quote else search.strings(strings)  # what is in quotes of its own is no null
         if found is not None and pairs.after_text.strip() not in found.shortest:
             return Parameter(name, required, strings=strings, nullable=nullable)
     return Parameter(name, required, _whole({} if value is True else value, root))
@@ -124,23 +132,28 @@ def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool
     return binding, False
 
 
-def _texts(binding: Mapping[str, Any], *, nullable: bool, pairs: PairForm) -> dict[str, str]:
+def _bounds_strings(binding: Mapping[str, Any]) -> bool:
+    """Whether it has no keywords but those that bound strings, and the expressions among them are some."""
+    are_texts = all(isinstance(binding.get(key, ""), str) for key in ("pattern", "format"))
+    return are_texts and binding.keys() <= {"type", *_BOUNDS}
+
+
+def _texts(binding: Mapping[str, Any], pairs: PairForm, search: BareSearch, *, nullable: bool) -> dict[str, str]:
     """The JSON texts of the strings that alone are allowed, and of null, by how they are written without quotes; none
     if they cannot be, or not be told apart.
     """
     listed, kinds = [binding["const"]] if "const" in binding else binding.get("enum"), binding.get("type", ["string"])
     kinds = kinds if isinstance(kinds, list) else [kinds]
-    if not isinstance(listed, list) or not binding.keys() <= {"type", "enum", "const", *_BOUNDS}:
+    bounds = {key: each for key, each in binding.items() if key not in {"type", "enum", "const"}}
+    if not isinstance(listed, list) or not _bounds_strings(bounds):
         return {}
     strings = [each for each in listed if isinstance(each, str)]
     null = nullable or (None in listed and ("null" in kinds or "type" not in binding))
     others = any(each is not None and not isinstance(each, str) for each in listed)
     if others or "string" not in kinds or (null and (pairs.quote or "null" in strings)):
         return {}
-    bounds = {key: each for key, each in binding.items() if key in _BOUNDS}
     if bounds:
-        allowed = bare_strings(json.dumps(bounds))
-        strings = [each for each in strings if allowed is not None and allowed.allows(each)]
+        strings = [*search.allowed(json.dumps(bounds), strings)]
     if not strings or any(pairs.after_text.strip() in each for each in strings):
         return {}
     return {each: json.dumps(each, ensure_ascii=False) for each in strings} | ({"null": "null"} if null else {})

@@ -15,7 +15,9 @@ from tests.support.chat_families import FAMILIES, family
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
 from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError, InvalidRequestError
+from thothy_ai.engine.grammar.bare import BareSearch
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.matching import Pattern, Spot, Spots
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, allowed_tokens
 from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm, PairForm
 from thothy_ai.engine.text.answer_rules import RuleWriter
@@ -460,6 +462,11 @@ def test_each_argument_is_bound_by_its_schema(name: str, changes: dict[str, Any]
             for listed in (None, 5, "abc")
         ),
         *(
+            ({"properties": {"a": {"type": "string", key: given}}}, f"properties.a: .*{key}")
+            for key in ("pattern", "format")
+            for given in (5, None, True, [])
+        ),
+        *(
             (
                 {"properties": {"a": {"type": "string", "maxLength": most}}},
                 "properties.a: #/maxLength: expected a whole number",
@@ -614,6 +621,7 @@ def test_bounded_strings_are_not_cut_off(name: str, seed: int) -> None:
     [
         {"pattern": "^</arg_value>$"},  # what ends a text in this form
         {"pattern": "^a$", "minLength": 2},  # no string, as far as is known here
+        {"pattern": "^(.*a{300}.*)?$"},  # in which a string may stand at too many places
         {"enum": ["a", 1]},
         {"type": ["string", "null"], "enum": ["null", None]},
     ],
@@ -621,8 +629,43 @@ def test_bounded_strings_are_not_cut_off(name: str, seed: int) -> None:
 def test_what_bare_text_cannot_express_is_json(bounds: dict[str, Any]) -> None:
     pairs = form("pairs").pairs
     assert pairs is not None
-    found = parameters_of({"type": "object", "properties": {"a": {"type": "string"} | bounds}}, "", pairs)
+    found = parameters_of({"type": "object", "properties": {"a": {"type": "string"} | bounds}}, "", pairs, BareSearch())
     assert found[0].schema is not None
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        {"pattern": "a{70000}"},
+        {"pattern": "a{%d}"},
+        {"pattern": "a{%d}b?", "enum": ["a" * 300]},
+        {"pattern": "(a|b){5000}"},
+        {"pattern": "^((a?){%d}){%d}$"},
+        {"pattern": "^((aa)|(bbb)|c{4}|d{5})*$", "minLength": 300, "maxLength": 301},
+        {"pattern": "^[%s]*$", "minLength": 400},
+        {"pattern": ".*(x|y)" * 60, "format": "uri"},
+        {"minLength": 100_000},
+        {"maxLength": 1_000_000, "enum": ["b" * 50_000]},
+    ],
+)
+def test_patterns_that_cost_much_hold_no_request_up(each: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many parameters, each with a pattern of its own."""
+    pairs, followed, reached = form("pairs").pairs, 0, Pattern._reached
+
+    def counted(of: Pattern, begun: list[Spot], *limit: int) -> Spots:
+        nonlocal followed
+        found = reached(of, begun, *limit)
+        followed += 1 + len(found)
+        assert followed < 40_000
+        return found
+
+    monkeypatch.setattr(Pattern, "_reached", counted)
+    assert pairs is not None
+    texts = [json.dumps(each).replace("%d", str(50 + number)).replace("%s", "ab" * number) for number in range(60)]
+    asked = {f"p{number}": {"type": "string"} | json.loads(text) for number, text in enumerate(texts)}
+    plain = {"type": "string"}
+    found = parameters_of({"properties": asked | {"plain": plain}}, "", pairs, BareSearch())
+    assert [of.schema is None for of in found[-2:]] == [False, True]
 
 
 def test_a_name_that_begins_as_another_does_is_told_apart() -> None:

@@ -82,7 +82,9 @@ def plain(loaded: LoadedModel, requests: Sequence[CoreRequest], options: EngineO
 
 def spoiled(outputs: Iterable[Sequence[int]]) -> list[list[int]]:
     """Outputs of which each sixth token is another one."""
-    return [[token ^ 1 if place % 6 == 5 else token for place, token in enumerate(output)] for output in outputs]
+    return [
+        [(token ^ 1) % VOCAB if place % 6 == 5 else token for place, token in enumerate(output)] for output in outputs
+    ]
 
 
 def check_drafts(
@@ -101,10 +103,10 @@ def check_drafts(
         for number, each in enumerate([GREEDY, *DRAWS, *CHANGED])
     ]
     expected = plain(cpu, requests, options).tokens
-    outputs = [expected[each.id] for each in requests]
+    outputs = [expected.get(each.id, []) for each in requests]
     changed = replace(options, drafts=True, **changes)
     found, counts = drafted(loaded, requests, [*outputs, *spoiled(outputs)], changed, drafter)
-    assert found.tokens == expected
+    assert [found.tokens.get(each.id, []) for each in requests] == outputs
     assert 0 < counts.accepted_tokens <= counts.drafted_tokens
     assert counts.decode_tokens - counts.drafted_tokens < sum(map(len, outputs))  # steps were saved
     return counts

@@ -60,6 +60,12 @@ def test_drafts_may_be_turned_on_and_off_at_any_step(loaded: LoadedModel, option
     check_drafts(loaded, loaded, drafter=FickleDrafter, **options)
 
 
+@pytest.mark.parametrize("family", ["llama4_text", "deepseek_v3"])
+def test_drafts_over_chunks_and_over_latents(family: str, tmp_path: Path) -> None:
+    model = load_model(tiny_model(family, tmp_path), device=torch.device("cpu"), dtype=torch.float32)
+    check_drafts(model, model, overlap=True)
+
+
 def test_the_host_is_not_timed_where_a_turn_waits_for_two_steps(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

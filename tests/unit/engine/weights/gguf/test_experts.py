@@ -73,9 +73,10 @@ class Case(NamedTuple):
     sizes: dict[str, Any]
 
 
-LLAMA4 = {  # what files do not say
-    "no_rope_layers": None, "moe_layers": None, "interleave_moe_layer_step": 2, "attention_chunk_size": 8192,
-    "floor_scale": 8192, "attn_scale": 0.1, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+LLAMA4 = {  # what files do not say; the last of four layers has no positions
+    "num_hidden_layers": 4, "no_rope_layers": None, "moe_layers": None, "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
 CASES = {
     "qwen3_moe": Case("qwen3moe", counts(6, inner=256), {"moe_intermediate_size": 256, "mlp_only_layers": []}),
@@ -157,7 +158,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: Quant, family: str, tmp_p
 def test_linear_layers_stay_quantized_beside_plain_experts(family: str, tmp_path: Path) -> None:
     path = write(family, tmp_path, Quant.Q4_0)
     plain, stored = load(path, tmp_path), load(path, tmp_path, "stored")
-    attention = 2 * (256 * (256 + 2 * 32) + 256 * 256)  # numbers, of which each takes 4.5 bits instead of 32
+    attention = plain.config.num_layers * (256 * (256 + 2 * 32) + 256 * 256)  # numbers
     assert plain.model.num_bytes - stored.model.num_bytes == attention * (32 - 4.5) / 8
     assert weight_bytes(stored.config, "stored", CPU, torch.float32) == stored.model.num_bytes
     prompts = random_prompts(stored.config.vocab_size)
@@ -276,7 +277,7 @@ def test_what_a_file_of_llama4_leaves_open(
     experts: int, chunk: int | None, expected: tuple[object, ...], tmp_path: Path
 ) -> None:
     """Chunks that are stored as none stand for layers that see everything."""
-    sizes = {**LLAMA4, "num_hidden_layers": 4, "num_local_experts": experts, "intermediate_size": 32}
+    sizes = {**LLAMA4, "num_local_experts": experts, "intermediate_size": 32}
     folder = tiny_model("llama4_text", tmp_path, max_position_embeddings=20_000, **sizes)
 
     def metadata(writer: gguf.GGUFWriter) -> None:

@@ -107,6 +107,7 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
             dtype=model.dtype,
             kv_dtype=kv_dtype,
             device=device,
+            others=config.other_heads,
             latent=config.usual_heads.latent,
         )
     )

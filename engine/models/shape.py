@@ -77,6 +77,12 @@ class ModelShape:
         return tuple(each if state is None else None for each, state in zip(heads, states, strict=True))
 
     @property
+    def other_heads(self) -> tuple[KVHeads, ...]:
+        """The keys and values beside `usual_heads` that some layer attends to."""
+        kinds = dict.fromkeys(heads for heads in self.attended if heads is not None)
+        return tuple(heads for heads in kinds if heads != self.usual_heads)
+
+    @property
     def kept(self) -> tuple[KVHeads | None, ...]:
         """The keys and values that each layer keeps of a token; None: a state instead, or another layer's are read."""
         sources = self.kv_sources or range(self.num_layers)

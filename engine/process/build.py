@@ -190,7 +190,7 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
         dtype=model.dtype,
         kv_dtype=kv_dtype,
         device=model.device,
-        others=tuple(dict.fromkeys(heads for heads in config.attended if heads is not None)),
+        others=config.other_heads,
         latent=config.usual_heads.latent,
     )
 

@@ -333,8 +333,7 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
             kept = 2 * budget * model.num_heads * model.widest_head + sum(sizes_up_to(budget)) * model.hidden_size
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
-        kinds = {model.usual_heads, *filter(None, model.attended)}
-        buffers = len(kinds) * _GPU_BUFFERS
+        buffers = (1 + len(model.other_heads)) * _GPU_BUFFERS
         if model.latent is not None:  # whose partial results are too large for those: each head's is a latent
             buffers += _PARTIALS * sizes.max_rows * model.num_heads * model.latent.rank * torch.float32.itemsize
         return 2 * activations + logits + drawing + rows + mixed + pieces + buffers

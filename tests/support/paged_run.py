@@ -41,7 +41,7 @@ class PagedRun:
             dtype=model.dtype,
             kv_dtype=kv_dtype or model.dtype,
             device=model.device,
-            others=tuple(heads for heads in config.attended if heads is not None),
+            others=config.other_heads,
             latent=config.usual_heads.latent,
         )
         self._attention = model.operations.attention(shape)

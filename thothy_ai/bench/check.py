@@ -201,6 +201,7 @@ class _Oracle:
             dtype=model.dtype,
             kv_dtype=self._kv_dtype,
             device=device,
+            others=config.other_heads,
             latent=config.usual_heads.latent,
         )
         return model.forward(step, batch, cache, model.operations.attention(shape))

@@ -318,6 +318,14 @@ def test_kv_cache_sizes(tmp_path: Path) -> None:
     assert held == 5 * KVCache.bytes_per_block(LayerGroups.single(config.kept), 8, torch.bfloat16)
 
 
+@pytest.mark.parametrize("family", ["gemma4_text", "qwen3_next", "deepseek_v2"])
+def test_attention_is_built_for_the_heads_of_each_layer(family: str, tmp_path: Path) -> None:
+    model = model_config(tiny_model(family, tmp_path))
+    kinds = [model.usual_heads, *model.other_heads]
+    assert {*kinds} >= {heads for heads in model.attended if heads is not None}
+    assert len({*kinds}) == len(kinds) == 1 + (family == "gemma4_text")
+
+
 def test_latents_take_one_tensor(tmp_path: Path) -> None:
     model = model_config(tiny_model("glm4_moe_lite", tmp_path))
     cache = KVCache.allocate(model, 5, 8, torch.bfloat16, CPU)

@@ -18,7 +18,6 @@ from thothy_ai.bench.workload import PromptPart, read_workload
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
 
-SHAPES = {"llama-8b": (32, 8, 128), "qwen3-0.6b": (16, 8, 128)}  # query heads, KV heads, dimensions of a head
 TILINGS = [
     Tiling(rows=128, keys=32, warps=4, stages=3),  # two programs per SM
     Tiling(rows=128, keys=64, warps=8, stages=3),
@@ -26,6 +25,7 @@ TILINGS = [
     Tiling(rows=64, keys=32, warps=4, stages=3),
     Tiling(rows=64, keys=64, warps=4, stages=3),
     Tiling(rows=256, keys=32, warps=8, stages=3),
+    *(Tiling(rows=rows, keys=keys, warps=8, stages=2) for rows in (32, 64) for keys in (32, 64)),  # of latents
 ]
 LAYERS = 3  # caches that take turns, so that the L2 holds none of them
 BLOCK_SIZE = 32
@@ -40,18 +40,17 @@ HEADER: Row = ("shape", "step", "us", "TFLOP/s")
 def measure() -> list[Row]:
     """The tiling that the engine uses, over all shapes and steps."""
     return [
-        (f"{name}{', fp8 cache' * fp8}", step, *timed(lengths, Problem(*sizes, fp8=fp8)))
-        for name, sizes in SHAPES.items()
-        for fp8 in (False, True)
+        (f"{name}{', fp8 cache' * fp8}", step, *timed(lengths, replace(problem, fp8=fp8)))
+        for name, problem in PROBLEMS.items()
+        for fp8 in ((False,) if problem.latent else (False, True))
         for step, lengths in steps().items()
     ]
 
 
 def sweep(cases: Iterable[Lengths]) -> Iterator[Row]:
-    """Every tiling; for the larger shape also over larger pages, and over an fp8 cache."""
-    cases = list(cases)
-    llama, qwen = (Problem(*sizes) for sizes in SHAPES.values())
-    for problem in (llama, qwen, replace(llama, block_size=64), replace(llama, fp8=True)):
+    """Every tiling; for one shape also over larger pages, and over an fp8 cache."""
+    cases, llama = list(cases), PROBLEMS["llama-8b"]
+    for problem in (*PROBLEMS.values(), replace(llama, block_size=64), replace(llama, fp8=True)):
         for tiling in TILINGS:
             figures = (timed(lengths, problem, tiling) for lengths in cases)
             yield str(problem), str(tiling), *(" ".join(row) for row in figures)
@@ -101,13 +100,14 @@ def filled(waiting: Lengths, budget: int) -> Lengths:
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes of a layer's attention in bfloat16."""
+    """Sizes of a layer's attention in bfloat16. `latent`: numbers of a key that are its value."""
 
     heads: int
     kv_heads: int
     dim: int
     block_size: int = BLOCK_SIZE
     fp8: bool = False
+    latent: int = 0
 
     def shape(self) -> AttentionShape:
         return AttentionShape(
@@ -120,11 +120,13 @@ class Problem:
             dtype=torch.bfloat16,
             kv_dtype=torch.float8_e4m3fn if self.fp8 else torch.bfloat16,
             device=torch.device("cuda"),
+            latent=self.latent,
         )
 
     def cache(self, blocks: int) -> LayerCache:
         slots = (blocks, self.block_size, self.kv_heads)
-        keys, values = (torch.randn(*slots, self.dim, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        keys = torch.randn(*slots, self.dim, device="cuda", dtype=torch.bfloat16)
+        values = keys[..., : self.latent] if self.latent else torch.randn_like(keys)
         if not self.fp8:
             return LayerCache(keys, values)
         scales = torch.ones(slots, device="cuda")
@@ -133,7 +135,15 @@ class Problem:
     def flops(self, lengths: Lengths) -> int:
         """Two matmuls of every query with the keys that it sees."""
         seen = sum(queries * (2 * context - queries + 1) // 2 for queries, context in lengths)
-        return 4 * self.heads * self.dim * seen
+        return 2 * self.heads * (self.dim + self.shape().value_dim) * seen
+
+
+PROBLEMS = {
+    "llama-8b": Problem(32, 8, 128),
+    "qwen3-0.6b": Problem(16, 8, 128),
+    "glm-4.7-flash, latents": Problem(20, 1, 576, latent=512),
+    "deepseek-v2-lite, latents": Problem(16, 1, 576, latent=512),
+}  # query heads, KV heads, numbers of a key
 
 
 def timed(lengths: Lengths, problem: Problem, tiling: Tiling | None = None) -> Row:
@@ -152,7 +162,7 @@ def _layer(lengths: Lengths, problem: Problem, tiling: Tiling | None) -> Callabl
     attention = PrefillAttention(problem.shape(), tiling)
     attention.plan(batch)
     q = torch.randn(tokens, problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
-    out = torch.empty_like(q)
+    out = q.new_empty(tokens, problem.heads, problem.shape().value_dim)
     caches = cycle([problem.cache(blocks) for _ in range(LAYERS)])
 
     def layer() -> Tensor:

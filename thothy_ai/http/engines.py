@@ -24,6 +24,7 @@ from thothy_ai.http.repeated import Repeated
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
+LOOK_INTERVAL = 0.5  # seconds between two looks, however many unknown names are asked for
 ANSWER_SECONDS = 5.0  # for an engine to say which session it is
 MAX_WAITING = 1_000  # requests for each engine, beyond its places
 REMEMBERED_PREFIXES = 10_000
@@ -122,6 +123,7 @@ class Fleet:
         self._awaited: frozenset[str] = frozenset()  # names that engines serve which are not ready
         self._looks = Repeated("the look for engines", LOOK_SECONDS, self._look_again)
         self._looking, self._looked_at = asyncio.Lock(), float("-inf")
+        self._blind = False  # whether the last look failed
 
     @property
     def engines(self) -> list[Engine]:
@@ -157,6 +159,7 @@ class Fleet:
         asked_at = time.monotonic()
         async with self._looking:
             if self._looked_at < asked_at:
+                await asyncio.sleep(self._looked_at + LOOK_INTERVAL - time.monotonic())
                 await self._look_and_admit()
 
     @asynccontextmanager
@@ -220,8 +223,8 @@ class Fleet:
         if not reached:
             raise ApiError(503, "no engine is ready", code="engine_unavailable", retry_after=RETRY_SECONDS)
         serving = [engine for engine in reached if waiting.model in engine.known.models]
-        if not serving and waiting.model in self._awaited:
-            says = f"no engine that is ready has the model {waiting.model!r}"
+        if not serving and (self._blind or waiting.model in self._awaited):
+            says = f"no engine that is known to be ready has the model {waiting.model!r}"
             raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
         if not serving:
             says = f"the model {waiting.model!r} does not exist; there are {', '.join(self.models)}"
@@ -249,10 +252,12 @@ class Fleet:
 
     async def _look_and_admit(self) -> None:
         """Keep what is known if it fails. Engines may have gone all the same."""
-        self._looked_at = time.monotonic()
+        began = time.monotonic()
         try:
             await self._look()
+            self._blind = False
         except DatabaseError as error:
+            self._blind = True
             log.warning("engines cannot be looked up: %s", error)
         finally:
             for turn, waiting in self._queue.items():
@@ -262,6 +267,7 @@ class Fleet:
                     if not turn.done():
                         turn.set_exception(error)
             self._admit()
+        self._looked_at = began  # a look that was cancelled is none
 
     async def _look(self) -> None:
         found: dict[str, dict[str, Known]] = {}  # by URL and session: machines and containers may use the same paths
@@ -270,23 +276,26 @@ class Fleet:
         for known in living:
             if known.ready:
                 found.setdefault(known.url, {})[known.session_id] = known
-        for url, sessions in found.items():
-            try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    if (engine := self._engines.get(url)) is None:
-                        token = next(iter(sessions.values())).token
-                        engine = self._engines[url] = Engine(url, connect(url, token))
-                    await engine.client.start()
-                    engine.known = await self._known(engine, sessions)
-            except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others are asked
-                log.warning("the engine at %s is left out: %s", url, str(error) or "it does not answer")
-                continue
-            engine.limit = max(1, round(self._share * engine.known.capacity))
+        await asyncio.gather(*(self._ask(url, sessions) for url, sessions in found.items()))
         for url in self._engines.keys() - found.keys():
             gone = self._engines[url]
             gone.known = NOTHING
             if not gone.running:  # it finishes what it has
                 await self._engines.pop(url).client.close()
+
+    async def _ask(self, url: str, sessions: Mapping[str, Known]) -> None:
+        """Connect to what listens there, and keep what is known of it."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if (engine := self._engines.get(url)) is None:
+                    token = next(iter(sessions.values())).token
+                    engine = self._engines[url] = Engine(url, connect(url, token))
+                await engine.client.start()
+                engine.known = await self._known(engine, sessions)
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others are asked
+            log.warning("the engine at %s is left out: %s", url, str(error) or "it does not answer")
+        else:
+            engine.limit = max(1, round(self._share * engine.known.capacity))
 
     async def _known(self, engine: Engine, sessions: Mapping[str, Known]) -> Known:
         """What is known of the session that answers."""

@@ -49,10 +49,13 @@ class Engines:
         self.fails: Exception | None = None
         self.failed = asyncio.Event()
         self.looks = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def look(self) -> Collection[Known]:
         self.looks += 1
         await asyncio.sleep(0)
+        await self.answers.wait()
         if self.fails is not None:
             self.failed.set()
             raise self.fails
@@ -103,6 +106,7 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     def run(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engines, "connect", Client)
         monkeypatch.setattr(engines, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(engines, "LOOK_INTERVAL", 0.0)
         asyncio.run(test())
 
     run.__doc__ = test.__doc__
@@ -135,6 +139,66 @@ async def test_those_who_ask_for_an_unknown_name_share_a_look() -> None:
         assert [each.engine for each in known] == ["c", None]
         for each in known:
             await each.leave()
+
+
+@on_loop
+async def test_a_look_that_was_cancelled_is_none() -> None:
+    async with fleet(HERE) as (of, directory):
+        await of._looks.stop()
+        directory.answers.clear()
+        first, cancelled, last = [await asked(of, name) for name in ("unknown", "nobody", "other")]
+        directory.answers.set()
+        await asyncio.wait([first.task])
+        directory.answers.clear()
+        await settled()
+        cancelled.task.cancel()
+        directory.known |= OTHER
+        directory.answers.set()
+        async with asyncio.timeout(30):
+            while last.engine is None and not last.task.done():  # noqa: ASYNC110 - nothing says so
+                await asyncio.sleep(0)
+        assert last.engine == "c"
+        await last.leave()
+
+
+@on_loop
+async def test_while_nothing_can_be_looked_up_no_model_is_said_not_to_exist() -> None:
+    async with fleet(HERE) as (of, directory):
+        await of._looks.stop()
+        before, directory.fails = directory.looks, DatabaseUnreachableError("Postgres is away")
+        refused = await asyncio.gather(*(Asked(of, "other").task for _ in range(50)), return_exceptions=True)
+        assert {each.status for each in refused if isinstance(each, ApiError)} == {503}
+        assert directory.looks - before <= 2
+        directory.fails = None
+        [unknown] = await asyncio.gather(Asked(of, "other").task, return_exceptions=True)
+        assert isinstance(unknown, ApiError)
+        assert unknown.status == 404
+
+
+@on_loop
+async def test_looks_for_unknown_names_are_some_time_apart() -> None:
+    async with fleet(HERE) as (of, directory):
+        await of._looks.stop()
+        before, engines.LOOK_INTERVAL = directory.looks, 1_000.0
+        waiting = [await asked(of, f"unknown {number}") for number in range(5)]
+        assert directory.looks == before
+        for each in waiting:
+            each.task.cancel()
+        await asyncio.wait([each.task for each in waiting])
+
+
+@on_loop
+async def test_engines_are_asked_at_the_same_time() -> None:
+    both = asyncio.Barrier(2)
+
+    class Together(Client):
+        async def start(self) -> None:
+            if not both.broken:
+                await both.wait()
+
+    engines.connect = Together  # type: ignore[assignment]
+    async with fleet(HERE) as (of, _):
+        assert len(of.engines) == 2
 
 
 @on_loop

@@ -88,6 +88,7 @@ class _Answer:
         self._begun = time.monotonic()
         self._sent_at = self._begun
         self._events = False  # whether headers of events have been sent
+        self._has_text = False  # whether any of the text has been
         self._sending = False
 
     async def watch(self) -> None:
@@ -109,14 +110,15 @@ class _Answer:
         """Wait for a place, and have the answer written and sent. If an engine has unloaded the adapter since the fleet
         looked, another one may have it.
         """
-        for tries_left in reversed(range(_MAX_TRIES)):
+        tries = 1
+        while True:
             try:
                 return await self._write(fleet)
             except UnknownAdapterError as error:
-                if self._events or not tries_left:
+                if self._has_text or tries == _MAX_TRIES:
                     raise of_engine(error, self._wanted.fields) from error
-                await fleet.look()
-        return None
+            tries += 1
+            await fleet.look()
 
     async def _write(self, fleet: Fleet) -> None:
         wanted, self._generations, self._results = self._wanted, [], []
@@ -129,7 +131,7 @@ class _Answer:
                         async for _ in portions:
                             pass
                         await self._exchange.answer(200, wanted.whole(self._results))
-            except UnknownAdapterError:
+            except UnknownAdapterError:  # another engine may have it
                 raise
             except EngineError as error:
                 raise of_engine(error, wanted.fields) from error
@@ -164,6 +166,7 @@ class _Answer:
                 async for number, deltas in batches:
                     if opening:
                         metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
+                        self._has_text = True
                     await self._send(opening + self._wanted.written(first + number, deltas))
                     opening = b""
         await self._send(opening + self._wanted.closing(self._results) + self._wanted.done)

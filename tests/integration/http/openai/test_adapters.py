@@ -14,6 +14,7 @@ import pytest
 from tests.support.answering_backend import Answer, AnsweringBackend
 from tests.support.door import served_door
 from tests.support.openai_requests import chat, post
+from tests.support.patience import PATIENCE
 from tests.support.served_engine import served
 from thothy_ai.engine.api import AdapterInfo, EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import UnknownAdapterError
@@ -94,6 +95,21 @@ def test_a_request_goes_to_another_engine_once_one_has_unloaded_its_adapter(door
     gone = doors.ask("acme", stream=stream)
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
     assert doors.ask("base").status_code == 200
+
+
+def test_a_stream_that_only_waited_goes_to_another_engine_too(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.openai.texts.PING_SECONDS", 0.05)
+    warm = doors.ask("acme").json()["choices"][0]["message"]["content"]
+    [unloads, keeps] = sorted(doors.backends, key=lambda backend: backend.session != warm)
+    unloads.hang, unloads.answer = True, lambda request: []
+    url, body = f"{doors.address}/v1/chat/completions", chat(model="acme", stream=True)
+    with httpx.stream("POST", url, json=body, timeout=PATIENCE) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == ": waiting"
+        unloads.names.clear()
+        unloads.fail_all(UnknownAdapterError("adapter: acme is not loaded", "adapter"))
+        told = "".join(lines).replace(": ", ":")
+    assert f'"content":"{keeps.session}"' in told
 
 
 def test_one_that_was_recorded_since_the_last_look_is_known(doors: Doors) -> None:

@@ -191,7 +191,11 @@ class Bill:
             for (model, adapter), of in used.items()
         }
         usage = sum(used.values(), BilledUsage())
-        share = sum(of.jobs_seconds * (residency or {}).get(model, 0.0) for (model, _), of in used.items())
+        shares = residency or {}
+        resident = sum(
+            of.jobs_seconds * shares[model] if model in shares else of.resident_seconds
+            for (model, _), of in used.items()
+        )
         return BillLine(
             usage,
             sum(idle.values()),
@@ -199,7 +203,7 @@ class Bill:
             self._cost({name: of.wasted_seconds for name, of in used.items()}),
             self._cost(idle),
             self._cost({name: of.interactive_seconds for name, of in used.items()}),
-            share or usage.resident_seconds,
+            resident,
         )
 
     def _cost(self, seconds: Mapping[tuple[str, str], float]) -> float | None:

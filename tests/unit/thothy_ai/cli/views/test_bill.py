@@ -65,6 +65,7 @@ def test_lines_of_models_and_adapters_add_up_to_the_whole_residency(resident: fl
     bill = Bill(tuple(rows))
     lines, total = bill.by("model"), bill.total
     assert sum(of.usage.resident_seconds for of in lines.values()) == pytest.approx(10.0 + resident)
+    assert sum(of.resident_seconds for of in lines.values()) == pytest.approx(10.0 + resident)
     assert sum(of.usage.busy_seconds for of in lines.values()) == total.usage.busy_seconds == 108.0
     assert sum(of.idle_seconds for of in lines.values()) == pytest.approx(total.idle_seconds)
     for name, of in lines.items():

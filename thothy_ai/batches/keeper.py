@@ -43,7 +43,7 @@ PORTION_BYTES = 16_000_000
 RESULTS = 200  # that are read at once
 CANCELLED = 5_000  # jobs that are cancelled in one transaction
 HOUR = 3600.0
-# The number of a line, its size, and its job; none if no engine serves its model.
+# The number of a line, its size, and its job; none if no engine has ever served its model.
 Entry = tuple[int, int, tuple[Request, EnqueueOptions] | None]
 
 
@@ -175,7 +175,11 @@ class BatchKeeper:
                 yield number, len(text), (line.request, options) if line.served else None
 
     def _reader(self, row: Any) -> LineReader:
-        return LineReader(row.endpoint, {each.name for each in self._leader.ask("batches/models")})
+        return LineReader(row.endpoint, self._served())
+
+    def _served(self) -> set[str]:
+        """The names of models and adapters that were ever served."""
+        return {each.name for each in self._leader.ask("batches/models")}
 
     def _end(self, row: Any, status: BatchStatus) -> None:
         """Write the files of a batch none of whose jobs is open, and end it."""
@@ -204,14 +208,17 @@ class BatchKeeper:
                 written.add(number)
                 results.add(job, custom_id)
         if len(written) < row.requests:
+            served = self._served()
             with suppress(FileNotFoundError), self._input(row) as content:
                 for number, text in LineReader(row.endpoint).raw(content):
                     if number not in written:
                         custom_id, model = names_in(text)
-                        if number <= enqueued:
-                            results.not_served(custom_id, model)
-                        else:
+                        if number > enqueued:
                             results.cut_short(None, custom_id, f"batch_{cut_short}")
+                        elif model in served:
+                            results.cut_short(None, custom_id, "job_missing")
+                        else:
+                            results.not_served(custom_id, model)
 
     def _record(self, row: Any, results: Results, last: BatchStatus) -> None:
         made: dict[str, tuple[UUID, ResultFile, bytes | None]] = {}

@@ -13,6 +13,7 @@ CUT_SHORT = {
     "batch_expired": "the request could not be run before the batch expired",
     "batch_cancelled": "the batch was cancelled before the request was run",
     "batch_failed": "the batch could not go on: its errors say why",
+    "job_missing": "the request has no job: it was removed, or no engine had ever served the model when it was due",
 }
 
 
@@ -69,6 +70,7 @@ class Results:
     def cut_short(self, job_id: UUID | None, custom_id: str, code: str) -> None:
         """A request that was not run."""
         self.expired += code == "batch_expired"
+        self.failed += code == "job_missing"
         self.error.write(job_id, custom_id, None, {"code": code, "message": CUT_SHORT[code]})
 
     def not_served(self, custom_id: str, model: str) -> None:

@@ -336,6 +336,23 @@ def test_an_expired_batch_keeps_what_has_ended(client: OpenAI, queue: Queue, ben
     assert [each["error"]["code"] for each in read(client, done.error_file_id)] == ["batch_expired"]
 
 
+def test_a_line_whose_job_was_removed_is_not_said_to_name_no_model(
+    client: OpenAI, queue: Queue, bench: RunnerBench
+) -> None:
+    content = jsonl(line("kept"), line("removed"), line("unserved", model="acme"))
+    with running(BatchKeeper(queue.settings)):
+        batch = batch_of(client, content)
+        eventually(lambda: len(queue.rows("SELECT FROM job")) == 2)
+        queue.rows("DELETE FROM job WHERE idempotency_key LIKE '%removed%'")
+        done = ended(client, batch, bench.hand_over)
+    counts = done.request_counts
+    assert counts is not None
+    assert (done.status, counts.completed, counts.failed) == ("completed", 1, 2)
+    removed, unserved = read(client, done.error_file_id)
+    assert (removed["custom_id"], removed["response"], removed["error"]["code"]) == ("removed", None, "job_missing")
+    assert (unserved["custom_id"], unserved["response"]["status_code"]) == ("unserved", 404)
+
+
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [

@@ -88,7 +88,7 @@ def test_what_waits_for_another_model_is_not_read(queue: Queue, waiting: str | N
     [behind] = queue.enqueue("ok", model=None if waiting else "m")
     queue.rows("ANALYZE job")
     read = scans(run_plan(queue, "queue/due", **ROOM | ({} if waiting else {"any_limit": 0})))
-    assert sum(read.values()) == 1
+    assert 1 <= sum(read.values()) <= 2  # a few of each model are read first, and again with the rest
     assert behind in {row.id for row in queue.ask("queue/due", **ROOM)}
 
 

@@ -88,7 +88,7 @@ class BareSearch:
         return [text for text in texts if all(matches(rule, text) for rule in found.rules)]
 
 
-class End(NamedTuple):
+class ShortestEnd(NamedTuple):
     """The rest of a string, as tokens."""
 
     num_bytes: int
@@ -119,7 +119,7 @@ class BareText:
     def feed(self, token: int) -> None:
         self._unread += self.ends.tokens.table[token]
 
-    def end(self) -> End | None:
+    def end(self) -> ShortestEnd | None:
         """The shortest end from here; None within a character, and if none is found."""
         text, data = self.ends.text, self._unread.replace(b"\\", b"\\\\").replace(b'"', b'\\"')  # as in JSON
         state = text.read(self._state, data)
@@ -130,7 +130,7 @@ class BareText:
         if found is None:
             return None
         rest: bytes = json.loads(b'"' + found + b'"').encode()
-        return End(len(rest), self.ends.tokens.divided(rest))
+        return ShortestEnd(len(rest), self.ends.tokens.divided(rest))
 
 
 class _Size(NamedTuple):

@@ -117,6 +117,9 @@ class Refusing:
     def consume_token(self, token: int) -> bool:
         return False
 
+    def consume_tokens(self, tokens: list[int]) -> bool:
+        return False
+
 
 def begun(compiler: GrammarCompiler) -> JsonGrammar:
     """In a text, after one token."""

@@ -107,7 +107,7 @@ def test_layers_keep_apart_what_they_write(dtype: torch.dtype, tmp_path: Path) -
     written = []
     for layer, heads in zip(cache.layers, config.kept, strict=True):
         assert heads is not None
-        pair = torch.randn(2, 4, *heads, generator=numbers)
+        pair = torch.randn(2, 4, heads.number, heads.size, generator=numbers)
         write_kv(*pair, layer, 4 * (1 + layer.table) + torch.arange(4))
         written.append(pair)
     for layer, pair in zip(cache.layers, written, strict=True):

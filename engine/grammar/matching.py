@@ -126,7 +126,7 @@ class Pattern:
                     if isinstance(item, Chars):
                         found += [item] * least
                     else:
-                        for _ in range(least):
+                        for _ in range(least if item.cost else 0):  # what may be empty adds nothing
                             rest = self._before(item, rest)
                     place = rest
         return found

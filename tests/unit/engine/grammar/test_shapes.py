@@ -62,6 +62,13 @@ def test_the_shortest_match_of_a_pattern(pattern: str, shortest: str) -> None:
     assert rule.strings(rule.start, ())[0] == shortest
 
 
+def test_what_may_be_empty_is_not_searched_once_for_each_time_it_may_stand() -> None:
+    rule = Pattern(searched("^(a?b?){3000}c$"))
+    before = len(rule._places)
+    assert "c" in rule.strings(rule.start, ())[0]
+    assert len(rule._places) - before < 1000
+
+
 @pytest.mark.parametrize(
     "pattern", ["(?=a)b", r"\bfoo", "a^b", "(ab", "ab)", "[a", r"^\p{Greek}$", "^(?<!a)b$", "a**b("]
 )

@@ -26,7 +26,7 @@ DIGEST_CHARS = 12
 UNRECORDED = (
     "Postgres has not heard of it yet, and jobs are routed as before: `thothy engines` shows the engine's state"
 )
-AGAIN = "Repeat the command once `thothy engines` shows it as ready."
+AGAIN = "Repeat the command once `thothy engines` shows all as ready."
 OfModel = Annotated[
     str | None,
     typer.Option("--model", metavar="MODEL", help="Only engines of this model, if those of this machine have several."),

@@ -72,7 +72,7 @@ class BareSearch:
     _known: dict[str, BareStrings | None] = field(default_factory=lambda: {"{}": bare_strings("{}")})
 
     def strings(self, schema: str) -> BareStrings | None:
-        """As `bare_strings`."""
+        """The bare strings of a schema (JSON text); None where `bare_strings` finds none, and once no work is left."""
         if schema not in self._known and self.work > 0:
             found = self._known[schema] = bare_strings(schema)
             self.work -= 8 * len(schema)

@@ -24,6 +24,7 @@ from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.experts import DenseBlock, InputWeightedExperts, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.query_growth import NO_GROWTH, QueryGrowth
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.rotary import QKNorm
@@ -44,21 +45,6 @@ def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         "use_qk_norm": fields["num_local_experts"] != _WITHOUT_NORMS,
         **({} if chunk else everything),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class QueryGrowth:
-    """Queries are multiplied by 1 + `rate` * log(1 + (position + 1) // `step`)."""
-
-    rate: float
-    step: int
-
-    def scales(self, context: int) -> Tensor | None:
-        """Of each position [context] float32; None if all are 1."""
-        if context < self.step:
-            return None
-        steps = torch.arange(1, context + 1, dtype=torch.float32).div(self.step).floor()
-        return steps.log1p().mul(self.rate).add(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +92,7 @@ class Llama4:
     dense: int
     attention_bias: bool
     qk_norm: bool
-    growth: QueryGrowth | None
+    growth: QueryGrowth
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
@@ -126,7 +112,9 @@ class Llama4:
             dense=config.intermediate_size_mlp,
             attention_bias=config.attention_bias,
             qk_norm=config.use_qk_norm,
-            growth=QueryGrowth(config.attn_scale, config.floor_scale) if config.attn_temperature_tuning else None,
+            growth=QueryGrowth(config.attn_scale, config.floor_scale, 1)
+            if config.attn_temperature_tuning
+            else NO_GROWTH,
         )
 
     @property
@@ -134,9 +122,7 @@ class Llama4:
         return (self.dense,) * self.sparse.count(False)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        scales = None if self.growth is None else self.growth.scales(build.shape.max_context)
-        held = None if scales is None else build.held(scales.to(build.embedding.device))
-        return build.decoder(partial(self.layer, held))
+        return build.decoder(partial(self.layer, self.growth.held(build)))
 
     def layer(self, scales: Tensor | None, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
         attention = self._attention(build, prefix + "self_attn.", index, scales)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
-import torch
+from torch import Tensor
 
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import require_activation, require_full_rotary, same_window
 from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.llama import Llama
+from thothy_ai.engine.models.query_growth import NO_GROWTH, QueryGrowth
 
 
 def _rope_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,8 +29,6 @@ def _rope_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Ministral3(Llama):
-    """Queries are multiplied by 1 + `beta` * log(1 + position // `original_context`)."""
-
     model_type: ClassVar[str] = "ministral3"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "mistral3",
@@ -39,8 +40,7 @@ class Ministral3(Llama):
         derived=_rope_fields,
     )
 
-    beta: float = 0.0
-    original_context: int = 1
+    growth: QueryGrowth = NO_GROWTH
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
@@ -49,14 +49,15 @@ class Ministral3(Llama):
         rope = config.rope_parameters
         return cls(
             windows=same_window(config, config.sliding_window),
-            beta=rope.get("llama_4_scaling_beta") or 0.0,
-            original_context=rope.get("original_max_position_embeddings") or config.max_position_embeddings,
+            growth=QueryGrowth(
+                rope.get("llama_4_scaling_beta") or 0.0,
+                rope.get("original_max_position_embeddings") or config.max_position_embeddings,
+            ),
         )
 
-    def layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
-        layer, context = Llama.layer(self, build, prefix, index), build.shape.max_context
-        if not self.beta or context <= self.original_context:
-            return layer
-        steps = torch.arange(context, dtype=torch.float32).div(self.original_context).floor()
-        scales = build.held((1 + self.beta * (1 + steps).log()).to(build.embedding.device))
+    def build(self, build: ModelBuilder) -> Decoder:
+        return build.decoder(partial(self.growing_layer, self.growth.held(build)))
+
+    def growing_layer(self, scales: Tensor | None, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+        layer = self.layer(build, prefix, index)
         return replace(layer, attention=replace(layer.attention, query_scales=scales))  # type: ignore[type-var]

@@ -58,14 +58,7 @@ _DELTA = {  # attention between two delta nets, whose key heads are shared by th
 _SHARED = {
     "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24,
 }  # fmt: skip
-_LATENT: dict[str, Any] = {  # sizes that all differ, the first layer without experts, groups, and two shared experts
-    "num_key_value_heads": 6,
-    "head_dim": 6,
-    "kv_lora_rank": 20,
-    "qk_rope_head_dim": 6,
-    "qk_nope_head_dim": 10,
-    "v_head_dim": 14,
-    "q_lora_rank": 28,
+_GROUPED_EXPERTS = {
     "n_routed_experts": 8,
     "num_experts_per_tok": 3,
     "n_shared_experts": 2,
@@ -74,6 +67,16 @@ _LATENT: dict[str, Any] = {  # sizes that all differ, the first layer without ex
     "topk_group": 2,
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.5,
+}
+_LATENT: dict[str, Any] = {  # sizes that all differ, the first layer without experts, groups, and two shared experts
+    "num_key_value_heads": 6,
+    "head_dim": 6,
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 6,
+    "qk_nope_head_dim": 10,
+    "v_head_dim": 14,
+    "q_lora_rank": 28,
+    **_GROUPED_EXPERTS,
     "tie_word_embeddings": False,
 }
 _LATENT_YARN = {  # of which one factor sharpens cosines and another one scores
@@ -131,14 +134,7 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
     },
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": None},
     "glm4_moe": {  # the first layer has no experts; groups and a shared expert
-        "n_routed_experts": 8,
-        "num_experts_per_tok": 3,
-        "n_shared_experts": 2,
-        "moe_intermediate_size": 16,
-        "n_group": 4,
-        "topk_group": 2,
-        "first_k_dense_replace": 1,
-        "routed_scaling_factor": 1.5,
+        **_GROUPED_EXPERTS,
         "use_qk_norm": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
         "tie_word_embeddings": False,

@@ -193,7 +193,7 @@ async def _curve(
     backlog, watch = Backlog(client), Watch(client)
 
     async def asked(rate: float) -> tuple[float, Load]:
-        """When it began, and what came of it."""
+        """When the load began, by `time.perf_counter`, and its results."""
         load = await asking.run(rate, seconds, 20)
         return time.perf_counter() - load.seconds, load
 

@@ -54,7 +54,7 @@ def replayed(
     records: Sequence[Recorded],
     rows_at_once: Sequence[int] = ROWS,
 ) -> list[Row]:
-    """Rows of the table."""
+    """What these outputs gain with so many rows at once: cells of `HEADER`."""
     rows = []
     for at_once in rows_at_once:
         plain, plain_steps, _ = drained(recordings, grammars, records, at_once, drafts=False)

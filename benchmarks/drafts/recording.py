@@ -179,7 +179,7 @@ class Recordings:
         return GrammarCompiler(core_tokenizer(self._tokenizer), vocab_size, [self.end])
 
     def of(self, name: str) -> list[Recorded]:
-        """Those of one writer; outputs over one source are side by side."""
+        """The outputs of one writer, those of the same source side by side."""
         records = [
             Recorded(**(each | {"prompt": tuple(each["prompt"]), "tokens": tuple(each["tokens"])}))
             for each in map(json.loads, (self._folder / f"{name}.jsonl").read_text().splitlines())

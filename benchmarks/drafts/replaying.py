@@ -77,7 +77,7 @@ class Replaying:
         return output[place] if place < len(output) else self._end
 
     def prepare(self, records: Sequence[Recorded]) -> None:
-        """Have prompts computed."""
+        """Compute the prompts of these outputs, so that a drain finds their KV in the prefix cache."""
         self._run([(f"prompt-{number}", replace(each, max_tokens=1)) for number, each in enumerate(records)], PROMPTS)
 
     def drain(self, records: Sequence[Recorded], at_once: int) -> Drained:

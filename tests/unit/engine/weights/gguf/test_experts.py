@@ -20,7 +20,8 @@ from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_p
 from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.llama4 import Llama4, QueryGrowth
+from thothy_ai.engine.models.llama4 import Llama4
+from thothy_ai.engine.models.query_growth import QueryGrowth
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -290,7 +291,7 @@ def test_what_a_file_of_llama4_leaves_open(
     family = load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path, max_context=32).config.architecture
     assert isinstance(family, Llama4)
     assert (family.windows, family.rotates, family.qk_norm) == expected
-    assert (family.sparse, family.growth) == ((False, True, False, True), QueryGrowth(0.1, 8192))
+    assert (family.sparse, family.growth) == ((False, True, False, True), QueryGrowth(0.1, 8192, first=1))
 
 
 def test_what_routers_choose_by_stays_in_float32(tmp_path: Path) -> None:

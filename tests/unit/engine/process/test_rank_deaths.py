@@ -70,17 +70,18 @@ if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
     Runner.forward = fail
 """
 
-# What the core's process leaves behind, if it ends by itself.
+# What the core's process leaves behind when it says that the core has ended: it may be killed from then on.
 LAST_WORDS = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     import os
-    leave = os._exit
-    def say(code):
+    from thothy_ai.engine.wire.core_messages import CoreEnded
+    original = CoreEnded.of
+    def say(failure):
         children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
         os.write(2, f"children at the end: {len(children)}\\n".encode())
-        leave(code)
-    os._exit = say
+        return original(failure)
+    CoreEnded.of = say
 """
 
 

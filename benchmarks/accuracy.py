@@ -28,9 +28,9 @@ from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.gguf.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
-from thothy_ai.engine.weights.model_text import LocalText
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.step import StepColumns

@@ -24,8 +24,8 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import LocalText
 
 STATIC_BATCH = 16
 

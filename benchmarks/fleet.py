@@ -36,7 +36,7 @@ from thothy_ai.embedded.placement import Placement, placements
 from thothy_ai.embedded.supervisor import Patience
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings
 

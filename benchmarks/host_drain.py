@@ -41,7 +41,7 @@ from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import Call, Context, Request, registry
 
 EOS = 2

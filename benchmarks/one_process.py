@@ -8,9 +8,9 @@ from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.resident import load, start_core
-from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
-from thothy_ai.engine.weights.model_text import LocalText
+from thothy_ai.engine.text.model_text import LocalText
+from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.process.resident import load, load_together
-from thothy_ai.engine.weights.model_text import LocalText
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.random import MARKER
 
 LLAMA_70B = {

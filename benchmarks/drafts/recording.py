@@ -23,9 +23,9 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.resident import load, start_core
-from thothy_ai.engine.process.text_tools import fast_tokenizer
+from thothy_ai.engine.text.model_text import LocalText, core_tokenizer
 from thothy_ai.engine.text.prompts import PromptEncoder
-from thothy_ai.engine.weights.model_text import LocalText, core_tokenizer
+from thothy_ai.engine.text.tools import fast_tokenizer
 from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.channels import Channel
 from thothy_ai.jobs.evaluation.cases import bundled

@@ -26,12 +26,12 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.quantized.fp8 import Fp8Blocks
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.models.quantized.methods import read_quantization
+from thothy_ai.engine.text.tokenizer import tokenizer_file
 from thothy_ai.engine.weights import formats
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS as GGUF_TYPES
 from thothy_ai.engine.weights.gguf.tokenizer import PRE_TOKENIZATIONS
 from thothy_ai.engine.weights.shards import stored_by_name
-from thothy_ai.engine.weights.tokenizer import tokenizer_file
 from thothy_ai.kernels.paged import AttentionShape
 from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 

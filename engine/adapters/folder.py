@@ -12,12 +12,12 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from thothy_ai.engine.adapters.configuration import WEIGHTS, AdapterConfiguration, AdapterFiles, inside
+from thothy_ai.engine.adapters.library import HostAdapter
 from thothy_ai.engine.api.adapters import AdapterInfo
 from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError, one_line
+from thothy_ai.engine.checkpoint.adapter import WEIGHTS, AdapterConfiguration, AdapterFiles, inside
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.layers.adapted import AdaptedModule, AdapterBank, HostWeights, padded
-from thothy_ai.engine.weights.finite import not_finite
 
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
@@ -51,7 +51,7 @@ class _LowRankPair:
     sides: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
 
 
-def read_adapter(name: str, folder: Path, base: AdaptedModel) -> tuple[AdapterInfo, HostWeights]:
+def read_adapter(name: str, folder: Path, base: AdaptedModel) -> HostAdapter:
     """The adapter in a folder; AdapterLoadError, or UnsupportedAdapterError by name, if the base cannot use it."""
     path = inside(folder, WEIGHTS)
     _require_host_memory(path, base)
@@ -64,7 +64,7 @@ def read_adapter(name: str, folder: Path, base: AdaptedModel) -> tuple[AdapterIn
         name, files.digest, configuration.max_rank, configuration.base, str(folder),
         weights.numbers.nbytes, configuration.invocation_tokens,
     )  # fmt: skip
-    return info, weights
+    return HostAdapter(info, weights)
 
 
 def _require_host_memory(path: Path, base: AdaptedModel) -> None:
@@ -173,10 +173,10 @@ def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], scal
             f"{path}: tensor {name!r} has shape {[*tensor.shape]}, this model's layer and the configuration need "
             f"{[*shape]}"
         )
-    if count := not_finite(tensor):
+    if count := tensor.numel() - int(torch.isfinite(tensor).sum()):
         raise AdapterLoadError(f"{path}: tensor {name!r}: {count:,} values are NaN or infinite: the file is corrupt")
     scaled = (tensor.float() * scale).to(dtype)
-    if count := not_finite(scaled):
+    if count := scaled.numel() - int(torch.isfinite(scaled).sum()):
         raise AdapterLoadError(
             f"{path}: tensor {name!r}: {count:,} values, times {scale:g}, are beyond the range of {dtype}"
         )

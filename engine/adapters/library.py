@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from thothy_ai.engine.api import AdapterInfo
+from thothy_ai.engine.api.adapters import Adapter
 from thothy_ai.engine.api.errors import UnknownAdapterError
 from thothy_ai.engine.models.layers.adapted import HostWeights
-from thothy_ai.engine.scheduling.adapter import Adapter
+
+
+class HostAdapter(NamedTuple):
+    """An adapter's weights in host memory, and what to report of them."""
+
+    info: AdapterInfo
+    weights: HostWeights
 
 
 @dataclass(eq=False, slots=True)
@@ -41,8 +49,9 @@ class AdapterLibrary:
         with self._lock:
             return tuple(info for _, (info, _) in sorted(self._named.items()))
 
-    def put(self, info: AdapterInfo, weights: HostWeights) -> list[int]:
+    def put(self, loaded: HostAdapter) -> list[int]:
         """Give weights a name. Returns the numbers of adapters that nobody uses any more, to be dropped."""
+        info, weights = loaded
         with self._lock:
             before = self._named.get(info.name)
             if before is not None and before[0].digest == info.digest:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from thothy_ai.engine.api.errors import InvalidRequestError
 
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_RANK = 256
 DEFAULT_SLOTS, DEFAULT_RANK = 8, 16  # on the device
+NO_SLOT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,32 @@ class AdapterInfo:
     folder: str = ""  # on the engine's machine
     num_bytes: int = 0  # in host memory
     invocation_tokens: tuple[int, ...] = ()
+
+
+class Adapter(NamedTuple):
+    """An adapter as scheduling knows it.
+
+    `number` is its own as long as it is in host memory; `digest` tells its weights from all others.
+    """
+
+    number: int
+    digest: str
+    invocation_tokens: tuple[int, ...] = ()
+
+    def begins(self, prompt: Sequence[int]) -> int:
+        """The first token that it computes: of an activated adapter, that of the last invocation.
+
+        InvalidRequestError if there is none: the base model would answer.
+        """
+        wanted = self.invocation_tokens
+        if not wanted:
+            return 0
+        for start in range(len(prompt) - len(wanted), -1, -1):
+            if prompt[start] == wanted[0] and tuple(prompt[start : start + len(wanted)]) == wanted:
+                return start
+        raise InvalidRequestError(
+            f"the prompt does not have the tokens {[*wanted]} that activate this adapter", "adapter"
+        )
 
 
 def check_adapter_name(name: str) -> None:

@@ -8,17 +8,12 @@ A layer with a window costs what lies within it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thothy_ai.engine.api.step import Float64, Int32, Step
-from thothy_ai.engine.models.config import ModelConfig
-
-_CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
-_GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +29,6 @@ class StepCost:
     state: float = 0.0  # per member, whose recurrent layers' states are read and written
     windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)
     chunked: bool = False
-
-    @classmethod
-    def of(cls, config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
-        """Costs of a model whose KV takes `kv_bytes` per token over all layers, and its states as many per row."""
-        flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
-        widths = Counter[int | None]()  # of heads, by window
-        for window, heads in zip(config.architecture.windows, config.attended, strict=True):
-            if heads is not None:
-                widths[window] += heads.size
-        return cls(
-            token=2 * config.hidden_size * (config.mixer_width + 3 * config.active_inner) / flops,
-            sample=2 * config.hidden_size * config.vocab_size / flops,
-            attended=4 * config.num_heads * widths.total() / flops,
-            read=kv_bytes / bandwidth,
-            state=2 * state_bytes / bandwidth,
-            windows=tuple((window, width / widths.total()) for window, width in widths.items()),
-            chunked=config.chunked,
-        )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
         """What each member costs [N], always positive; what a group reads once is divided over its members."""

@@ -16,14 +16,13 @@ from pathlib import Path
 import torch
 
 from thothy_ai.engine.adapters.folder import AdaptedModel, read_adapter
-from thothy_ai.engine.adapters.library import AdapterLibrary
+from thothy_ai.engine.adapters.library import AdapterLibrary, HostAdapter
 from thothy_ai.engine.api import AdapterInfo, AdapterStats
 from thothy_ai.engine.api.adapters import check_adapter_name
 from thothy_ai.engine.api.errors import AdapterLoadError, EngineError, EngineStoppedError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.requests import Requests
 from thothy_ai.engine.execution.memory import is_out_of_memory
-from thothy_ai.engine.models.layers.adapted import HostWeights
 
 log = logging.getLogger(__name__)
 
@@ -91,25 +90,23 @@ class AdapterLoading:
     def _load(self, name: str, folder: Path, base: AdaptedModel, loaded: Future[AdapterInfo]) -> None:
         try:
             check_adapter_name(name)
-            info, weights = read_adapter(name, folder, base)
+            adapter = read_adapter(name, folder, base)
         except Exception as error:  # noqa: BLE001  it fails this adapter only
             self._settle(loaded, error)
             return
-        self._requests.put(partial(self._install, base, info, weights, loaded))
+        self._requests.put(partial(self._install, base, adapter, loaded))
 
     # ---- the core's thread
 
-    def _install(
-        self, base: AdaptedModel, info: AdapterInfo, weights: HostWeights, loaded: Future[AdapterInfo]
-    ) -> None:
+    def _install(self, base: AdaptedModel, adapter: HostAdapter, loaded: Future[AdapterInfo]) -> None:
         if self._closed:
             return
         if (failure := self._make_room(base)) is not None:
             self._settle(loaded, failure)
             torch.cuda.empty_cache()  # what the attempt took
             return
-        self._requests.drop(self._library.put(info, weights))
-        self._settle(loaded, info)
+        self._requests.drop(self._library.put(adapter))
+        self._settle(loaded, adapter.info)
 
     def _make_room(self, base: AdaptedModel) -> AdapterLoadError | None:
         """Before the first adapter; returns why there is none. The engine goes on without."""

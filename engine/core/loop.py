@@ -50,12 +50,12 @@ from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
 from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_drafts, take_logprobs, take_samples
-from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import StepRunner
 from thothy_ai.engine.grammar.batch import catch_up
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
+from thothy_ai.engine.scheduling.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep

@@ -23,7 +23,7 @@ from thothy_ai.engine.grammar.batch import Filling, advance_all, extend_field, s
 from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
-from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftSpan
+from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens, DraftSpan
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 

@@ -20,7 +20,6 @@ import torch
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
 from thothy_ai.engine.distributed.code import CODE, device_kind
 from thothy_ai.engine.distributed.process_group import JOIN_SECONDS, ProcessGroup, open_store
 from thothy_ai.engine.distributed.shared_memory import FrameWriter, open_memory
@@ -97,7 +96,7 @@ class Group:
         """The device of each rank."""
         return self._devices
 
-    def load(self, options: EngineOptions, configuration: FolderConfiguration) -> None:
+    def load(self, options: EngineOptions, configuration: ConfigurationRead) -> None:
         """Have the others load their shares of the model of this configuration, in the place of one that they run;
         returns at once.
         """
@@ -105,7 +104,7 @@ class Group:
             self._leading.end()
         for rank in self._others:
             own = replace(options, device=str(self._devices[rank.number]), token=None)
-            rank.send(LoadShare(own, ConfigurationRead.of(configuration)))
+            rank.send(LoadShare(own, configuration))
 
     def wait_loaded(self) -> None:
         """Wait for the others' weights. ModelLoadError if that fails, or takes much longer than it took here.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api.errors import ModelLoadError
-from thothy_ai.engine.weights.fingerprint import fingerprint
+from thothy_ai.engine.checkpoint.fingerprint import fingerprint
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.child import start_child
 from thothy_ai.engine.wire.verifier_messages import (

@@ -9,8 +9,8 @@ import torch
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.model_check.report import MemoryReport
+from thothy_ai.engine.model_check.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_left, plan_memory
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.process.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_left, plan_memory
 from thothy_ai.engine.weights.formats import weight_format
 
 

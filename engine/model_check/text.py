@@ -11,10 +11,10 @@ from thothy_ai.engine.api.errors import ModelLoadError, one_line
 from thothy_ai.engine.api.template_options import RESERVED
 from thothy_ai.engine.model_check.report import TextReport
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
+from thothy_ai.engine.text.model_text import core_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer, tokenizer_file
+from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.loader import ending
-from thothy_ai.engine.weights.model_text import core_tokenizer
-from thothy_ai.engine.weights.tokenizer import load_tokenizer, tokenizer_file
 
 _GIVEN = {"raise_exception", "strftime_now"}  # functions that transformers gives to a template
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from thothy_ai.engine.adapters.configuration import AdapterFiles
 from thothy_ai.engine.api import (
     AdapterInfo,
     AdapterStats,
@@ -46,6 +45,7 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.adapter import AdapterFiles
 from thothy_ai.engine.null.instances import calls_of, instance_text, prose
 
 T = TypeVar("T")

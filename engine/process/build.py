@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -19,6 +20,7 @@ from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.identity import identity_of, printable
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.fingerprint import fingerprint
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
@@ -27,11 +29,7 @@ from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype, re
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner, StepRunner
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
-from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.models.layer_groups import LayerGroups
-from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.models.ranks import Ranks
-from thothy_ai.engine.process.sizing import (
+from thothy_ai.engine.model_check.sizing import (
     adapter_bytes,
     check_room,
     engine_sizes,
@@ -41,12 +39,19 @@ from thothy_ai.engine.process.sizing import (
     state_bytes,
     workspace_bytes,
 )
-from thothy_ai.engine.weights.fingerprint import fingerprint
+from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_groups import LayerGroups
+from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
 
 log = logging.getLogger(__name__)
+
+_CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
+_GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 
 
 class BuiltRunner(NamedTuple):
@@ -111,7 +116,7 @@ def build_core(
         runner,
         config,
         _info(loaded, config, options, devices),
-        StepCost.of(
+        step_cost(
             loaded.config,
             kv_bytes=len(devices) * kv_bytes // config.block_size,  # of all devices, like the floating-point operations
             state_bytes=len(devices) * states // max(1, config.state_slots),
@@ -125,6 +130,24 @@ def build_core(
         repeatable=group is None,
         base=base,
         step_seconds=alone.seconds_by_size,
+    )
+
+
+def step_cost(config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
+    """Costs of a model whose KV takes `kv_bytes` per token over all layers, and its states as many per row."""
+    flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
+    widths = Counter[int | None]()  # of heads, by window
+    for window, heads in zip(config.architecture.windows, config.attended, strict=True):
+        if heads is not None:
+            widths[window] += heads.size
+    return StepCost(
+        token=2 * config.hidden_size * (config.mixer_width + 3 * config.active_inner) / flops,
+        sample=2 * config.hidden_size * config.vocab_size / flops,
+        attended=4 * config.num_heads * widths.total() / flops,
+        read=kv_bytes / bandwidth,
+        state=2 * state_bytes / bandwidth,
+        windows=tuple((window, width / widths.total()) for window, width in widths.items()),
+        chunked=config.chunked,
     )
 
 

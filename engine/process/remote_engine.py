@@ -20,10 +20,10 @@ from thothy_ai.engine.api.inflight_log import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.process.imports import transformers_without_torch
 from thothy_ai.engine.process.remote_core import RemoteCore
-from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.text.frontend import Frontend, TextTools
-from thothy_ai.engine.weights.model_text import LocalText, json_tokens
+from thothy_ai.engine.text.model_text import LocalText, json_tokens
+from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.child import start_child
 from thothy_ai.engine.wire.core_messages import (

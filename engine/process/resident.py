@@ -22,13 +22,14 @@ from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
 from thothy_ai.engine.execution.host_memory import return_freed
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.model_check.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
-from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
+from thothy_ai.engine.text.model_text import ModelText
+from thothy_ai.engine.text.tokenizer import no_tokenizer
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import ModelText
-from thothy_ai.engine.weights.tokenizer import no_tokenizer
+from thothy_ai.engine.wire.core_messages import ConfigurationRead
 
 _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
 
@@ -84,7 +85,7 @@ class _SharedText:
 
     def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
         found = self._text.configuration(folder, named)
-        self._group.load(self._options, found)
+        self._group.load(self._options, ConfigurationRead.of(found))
         return found
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from thothy_ai.engine.api import AdapterStats
-from thothy_ai.engine.scheduling.adapter import NO_SLOT, Adapter
+from thothy_ai.engine.api.adapters import NO_SLOT, Adapter
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 
 _TURN = 32  # sequences: more than a source has jobs

@@ -18,7 +18,7 @@ from thothy_ai.engine.scheduling.adapter_slots import AdapterSlots
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.block_tables import BlockTables, FoundTables
 from thothy_ai.engine.scheduling.blocks import BlockPool, Chain
-from thothy_ai.engine.scheduling.drafts import Drafter, DraftRoom
+from thothy_ai.engine.scheduling.drafting.drafts import Drafter, DraftRoom
 from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence

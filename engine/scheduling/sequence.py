@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import INTERACTIVE_PRIORITY, FinishReason, TokenLogprob, Usage
+from thothy_ai.engine.api.adapters import NO_SLOT, Adapter
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.engine.scheduling.adapter import NO_SLOT, Adapter
 from thothy_ai.engine.scheduling.blocks import NO_BRANCH, Branch, Chain
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from thothy_ai.engine.api.step import (
     StateCopies,
     Step,
 )
-from thothy_ai.engine.scheduling.drafts import DraftedTokens
+from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 

@@ -21,12 +21,12 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
+from thothy_ai.engine.text.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.gguf.split import model_name
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import EMBEDDING, HEAD, PACKED_HEADS, expected_tensors, require_tensors
-from thothy_ai.engine.weights.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 
 log = logging.getLogger(__name__)

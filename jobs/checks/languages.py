@@ -111,7 +111,12 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
         confidence = next(iter(detect.confidences(plain).values()))
         detail = f"{expected}, detected {found.language} ({confidence:.2f})"
         return Rejection(RejectionReason.WRONG_LANGUAGE, detail, (0, len(text)))
-    if found := found or _foreign_by_words(plain, locale):
+    by_words = (
+        _Foreign(sentence, start, language_of(code).name)
+        for start, sentence in located(_blanked(QUOTATION, plain), locale)
+        if (code := _language_by_words(sentence, locale))
+    )
+    if found := found or next(by_words, None):
         detail = f"{expected}, found {found.language}: {found.text[:80]!r}"
         return Rejection(RejectionReason.WRONG_LANGUAGE, detail, _passage(found, plain, locale))
     tag = tag_of(locale)
@@ -146,14 +151,6 @@ def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
     for place, _ in takewhile(lambda part: is_foreign(part[1]), before):
         start = place
     return start, end
-
-
-def _foreign_by_words(text: str, locale: str) -> _Foreign | None:
-    """The first sentence whose words another language has, and the expected one has not."""
-    for start, sentence in located(_blanked(QUOTATION, text), locale):
-        if code := _language_by_words(sentence, locale):
-            return _Foreign(sentence, start, language_of(code).name)
-    return None
 
 
 def _language_by_words(sentence: str, locale: str) -> str | None:

@@ -31,7 +31,13 @@ def in_digits(text: str, language: str) -> str:
         sentences = _SENTENCE_BREAK.split(text)  # the library's time is quadratic in the length
         return "".join(alpha2digit(each, language, threshold=0) for each in sentences)
     if language in _UNSPACED:
-        return _CJK.sub(_cjk_digits, text)
+
+        def digits(match: re.Match[str]) -> str:
+            has_digit = any(char in numerals.CJK_DIGITS or char in "十百千" for char in match[0])
+            value = numerals.cjk_value(match[0]) if has_digit else None
+            return f"{value:f}" if value is not None else match[0]
+
+        return _CJK.sub(digits, text)
     parts, last = [], 0
     for number in _numbers(text, language):
         parts += [text[last : number.start], str(number.value)]
@@ -40,12 +46,6 @@ def in_digits(text: str, language: str) -> str:
 
 
 _CJK = re.compile(f"[{numerals.CJK_DIGITS}{numerals.CJK_UNITS}]{{1,20}}")
-
-
-def _cjk_digits(match: re.Match[str]) -> str:
-    has_digit = any(char in numerals.CJK_DIGITS or char in "十百千" for char in match[0])
-    value = numerals.cjk_value(match[0]) if has_digit else None
-    return f"{value:f}" if value is not None else match[0]
 
 
 @dataclass

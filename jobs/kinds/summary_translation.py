@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -38,7 +38,11 @@ class SummaryTranslationPlan:
         """Translate, and put each paragraph where its original was."""
         previous = context.previous
         if previous and previous.artifact:
-            previous = replace(previous, artifact={"text": _joined(previous.artifact)})
+            try:
+                texts_before = SummaryTranslationArtifact.model_validate(previous.artifact).texts
+                previous = replace(previous, artifact={"text": _BREAK.join(texts_before.values())})
+            except ValidationError:  # its fields are not a summary's
+                previous = replace(previous, artifact={"text": None})
         verdict = yield from self.plan(_passage(request), replace(context, previous=previous))
         if not isinstance(verdict.artifact, TranslationArtifact):
             return verdict
@@ -78,14 +82,6 @@ def _tags(request: SummaryTranslation, artifact: TrendSummaryArtifact) -> Iterat
 def _passage(request: SummaryTranslation) -> Translation:
     shared = {name: getattr(request, name) for name in Translation.model_fields if name != "passage"}
     return Translation(**shared, passage=_BREAK.join(request.summary.texts.values()))
-
-
-def _joined(values: Mapping[str, Any]) -> str | None:
-    """The text of a last attempt's fields; None if they are not a summary's."""
-    try:
-        return _BREAK.join(SummaryTranslationArtifact.model_validate(values).texts.values())
-    except ValidationError:
-        return None
 
 
 def _field(artifact: TrendSummaryArtifact, start: int, end: int) -> Place:

@@ -15,8 +15,8 @@ from thothy_ai.engine.api import CoreStats, LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.api.step import Float64, Int64
-from thothy_ai.engine.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.scheduling.drafting.drafter import AutomaticDrafter
 from thothy_ai.engine.scheduling.sequence import Sequence as Running
 from thothy_ai.engine.weights.loader import LoadedModel
 

@@ -14,8 +14,8 @@ from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.resident import load_together
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.loader import LoadedModel
-from thothy_ai.engine.weights.model_text import LocalText
 
 START = EngineOptions(url="", device="cpu", threads=1, tensor_parallel=2, stall_seconds=60.0)
 

@@ -18,13 +18,13 @@ from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, parameters, write
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
+from thothy_ai.engine.model_check.sizing import GB, MemoryPlan, plan_memory
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.process.sizing import GB, MemoryPlan, plan_memory
+from thothy_ai.engine.text.tokenizer import load_tokenizer
 from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.random import MARKER, RandomWeights
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 _TOKENIZER_FILES = ("tokenizer", "special_tokens", "added_tokens", "chat_template", "vocab", "merges")
 

@@ -19,10 +19,10 @@ from tests.support.verifying import claims_of_prompt
 from thothy_ai.cli import app
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.fingerprint import fingerprint
 from thothy_ai.engine.entailment.backend import VerifyingEngine
 from thothy_ai.engine.entailment.verifier import Verifier
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.weights.fingerprint import fingerprint
 from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 from thothy_ai.jobs.evaluation.claims import labelled_texts
 

@@ -17,7 +17,7 @@ from tests.support.prompts import encode
 from tests.support.small_tokenizer import PATTERN, SPECIAL, small_tekken
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.text.prompts import PromptEncoder
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer
 
 TEXTS = (
     "People swim in the night, and the nation of years sings.",

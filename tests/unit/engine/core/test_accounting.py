@@ -15,6 +15,7 @@ from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.step import Groups, Step, StepResult
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
+from thothy_ai.engine.process.build import step_cost
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.weights.assemble import model_config
 
@@ -75,7 +76,7 @@ def test_a_token_is_charged_for_the_experts_that_it_goes_to(tmp_path: Path) -> N
     """Less than for all of them, and more than for attention alone."""
     (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
     config = model_config(tmp_path)
-    cost = StepCost.of(config, kv_bytes=1, on_gpu=True)
+    cost = step_cost(config, kv_bytes=1, on_gpu=True)
     heads = 2 * (32 + 4) * 128
     assert cost.token == pytest.approx(2 * 48 * 2048 * (heads + 3 * 8 * 768) / 7e14)
 

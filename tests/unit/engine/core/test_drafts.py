@@ -19,10 +19,10 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.drafting.step_times import StepTimes
+from thothy_ai.engine.model_check.sizing import engine_sizes
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.process.sizing import engine_sizes
-from thothy_ai.engine.scheduling.drafts import Drafter
+from thothy_ai.engine.scheduling.drafting.drafts import Drafter
+from thothy_ai.engine.scheduling.drafting.step_times import StepTimes
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -23,8 +23,8 @@ from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.grammar import memory as grammar_memory
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import core_tokenizer
 
 pytestmark = pytest.mark.slow
 

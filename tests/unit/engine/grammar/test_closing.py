@@ -24,7 +24,7 @@ from thothy_ai.engine.api.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.tokens import SENTENCE_END
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import schema as fields
 
 EOS = (0, 2)

@@ -11,7 +11,7 @@ from tests.support.grammars import compiled
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.dialect import COMPACT, source_of
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 

@@ -18,7 +18,7 @@ from thothy_ai.engine.grammar.fields import StateKey
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import ForcedMemory
 from thothy_ai.engine.grammar.position import JsonPosition
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 from thothy_ai.jobs.schema import TEXT

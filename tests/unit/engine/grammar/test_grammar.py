@@ -16,8 +16,8 @@ from tests.support.masks import Masks
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.engine.text.token_bytes import token_bytes
-from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)
 VOCAB = 741  # more than the tokenizer has, and no multiple of 32, as models do

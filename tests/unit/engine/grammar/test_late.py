@@ -17,7 +17,7 @@ from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar.batch import advance_all, catch_up, extend_field
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 

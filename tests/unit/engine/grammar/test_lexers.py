@@ -31,7 +31,7 @@ from thothy_ai.engine.grammar.dialect import COMPACT
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 

@@ -21,7 +21,7 @@ from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar.tokens import allowed_tokens
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 
 EOS = (0, 2)
 VOCAB = 741

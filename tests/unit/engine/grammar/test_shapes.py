@@ -29,7 +29,7 @@ from thothy_ai.engine.grammar.reading import Reading
 from thothy_ai.engine.grammar.shapes import Shapes
 from thothy_ai.engine.grammar.texts import matches
 from thothy_ai.engine.grammar.tokens import JsonTokens
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 
 COMPILER = GrammarCompiler(core_tokenizer(make_tokenizer()), 741, (0, 2))
 TOKENS = COMPILER._vocabulary.tokens

@@ -15,10 +15,10 @@ from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.model_check.sizing import plan_memory
 from thothy_ai.engine.models.cut import cut_gate_up, cut_inputs, cut_rows
 from thothy_ai.engine.models.ranks import PlannedRanks, Share
 from thothy_ai.engine.models.tensors import Weight
-from thothy_ai.engine.process.sizing import plan_memory
 from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.kernels.operations import operations_for

@@ -15,7 +15,7 @@ from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_p
 from tests.support.sweep import combinations
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -19,7 +19,7 @@ from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.dialect import source_of
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.text.model_text import core_tokenizer
 
 SCHEMAS: list[dict[str, Any]] = [
     {"type": "string"},

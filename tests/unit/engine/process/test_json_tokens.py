@@ -13,8 +13,8 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
+from thothy_ai.engine.text.model_text import core_tokenizer, json_tokens
 from thothy_ai.engine.text.token_bytes import token_bytes
-from thothy_ai.engine.weights.model_text import core_tokenizer, json_tokens
 
 EOS = (0,)
 

@@ -20,7 +20,7 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.execution import device
 from thothy_ai.engine.process import resident
 from thothy_ai.engine.process.remote_engine import CoreProcess
-from thothy_ai.engine.weights.model_text import LocalText
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.adapters import NO_SLOT, Adapter
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.engine.scheduling.adapter import NO_SLOT, Adapter
 from thothy_ai.engine.scheduling.adapter_slots import AdapterSlots
 from thothy_ai.engine.scheduling.sequence import Sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.step import RowUpdates
-from thothy_ai.engine.scheduling.drafts import DraftedTokens
+from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder

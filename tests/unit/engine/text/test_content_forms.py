@@ -11,9 +11,9 @@ from tests.support.prompts import encode
 from tests.support.tiny_tokenizer import CHAT_TEMPLATE, make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.api.errors import InvalidRequestError, UnsupportedModelError
-from thothy_ai.engine.process.text_tools import text_tools
+from thothy_ai.engine.text.end_of_turn import end_of_turn
 from thothy_ai.engine.text.prompts import PromptEncoder
-from thothy_ai.engine.weights.end_of_turn import end_of_turn
+from thothy_ai.engine.text.tools import text_tools
 
 PARTS = {
     "one after the other": (  # as SmolVLM's and Idefics 3's

@@ -26,9 +26,9 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes
-from thothy_ai.engine.weights.model_text import core_tokenizer
 
 LETTERS = TokenBytes(tuple(chr(0x41 + token).encode() for token in range(VOCAB)), drops_first_space=False)
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)

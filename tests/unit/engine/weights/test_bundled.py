@@ -21,9 +21,9 @@ from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.text.model_text import core_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import core_tokenizer
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 CPU = torch.device("cpu")
 

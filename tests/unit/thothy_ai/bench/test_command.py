@@ -118,7 +118,7 @@ def test_the_parser_needs_no_torch_and_the_module_none_of_the_service_s_librarie
 def test_a_shape_beyond_the_memory_is_refused_with_the_numbers_before_a_weight_is_drawn(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thothy_ai.engine.process.sizing.host_memory", lambda: HostMemory(9_800_000_000, 10**10))
+    monkeypatch.setattr("thothy_ai.engine.model_check.sizing.host_memory", lambda: HostMemory(9_800_000_000, 10**10))
     monkeypatch.setattr("thothy_ai.bench.models.RandomWeights", None)
     with pytest.raises(SystemExit) as ended:
         command.main([str(work), "--shape", "llama-8b", "--device", "cpu"])

@@ -19,8 +19,8 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
 from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
-from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model

@@ -21,7 +21,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
+from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

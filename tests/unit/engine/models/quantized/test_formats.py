@@ -17,7 +17,7 @@ from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_p
 from tests.support.published_formats import dequantized, write_dequantized
 from tests.support.quantized_models import quantized_model
 from tests.support.sweep import spread
-from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model

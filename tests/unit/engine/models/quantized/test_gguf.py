@@ -18,10 +18,10 @@ from tests.support.gguf_files import Array, Choose, random_blocks, write_gguf
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, GGUFBlocks
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight
 from thothy_ai.engine.models.quantized.methods import read_quantization
-from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.reference.grouped import dequantized

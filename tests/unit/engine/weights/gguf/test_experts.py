@@ -20,9 +20,9 @@ from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_p
 from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.models.llama4 import Llama4
 from thothy_ai.engine.models.query_growth import QueryGrowth
-from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")

@@ -25,7 +25,7 @@ from tests.support.tiny_models import tiny_model
 from tests.unit.engine.weights.gguf.test_experts import CASES, gpt_oss
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
+from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf.tensors import laid_out
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, one_line
-from thothy_ai.engine.weights.tekken import TEKKEN, split_as_tekken, tekken_tokenizer
+from thothy_ai.engine.text.tekken import TEKKEN, split_as_tekken, tekken_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

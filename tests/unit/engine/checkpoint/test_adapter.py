@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.peft_folders import small_adapter
-from thothy_ai.engine.adapters.configuration import AdapterFiles, inside, read_configuration
 from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnsupportedAdapterError
+from thothy_ai.engine.checkpoint.adapter import AdapterFiles, inside, read_configuration
 
 
 def digest(folder: Path) -> str:

@@ -14,8 +14,8 @@ from benchmarks.tekken import convert
 from tests.support.small_tokenizer import small_tekken
 from tests.support.tiny_tokenizer import CHAT_TEMPLATE, TEXTS, make_tokenizer
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer
+from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
 
 SPECIAL = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "12 people swim."}]

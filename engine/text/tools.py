@@ -11,7 +11,7 @@ from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
-from thothy_ai.engine.weights.tokenizer import no_tokenizer
+from thothy_ai.engine.text.tokenizer import no_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

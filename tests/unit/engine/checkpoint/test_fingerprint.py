@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thothy_ai.engine.weights.fingerprint import fingerprint
+from thothy_ai.engine.checkpoint.fingerprint import fingerprint
 
 SIZE = 3_000_000
 

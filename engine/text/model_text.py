@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from thothy_ai.engine.checkpoint.configuration import FolderConfiguration, read_configuration
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
+from thothy_ai.engine.text.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.text.special_tokens import unlimited
 from thothy_ai.engine.text.token_bytes import TokenBytes
-from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
+from thothy_ai.engine.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thothy_ai.engine.drafting.budget import affordable
-from thothy_ai.engine.drafting.chances import Chances, classes
-from thothy_ai.engine.drafting.drafter import AutomaticDrafter
-from thothy_ai.engine.drafting.matching import AHEAD, LONGEST, NONE, Texts
-from thothy_ai.engine.drafting.step_times import Line, StepTimes
-from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftRoom
+from thothy_ai.engine.scheduling.drafting.budget import affordable
+from thothy_ai.engine.scheduling.drafting.chances import Chances, classes
+from thothy_ai.engine.scheduling.drafting.drafter import AutomaticDrafter
+from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens, DraftRoom
+from thothy_ai.engine.scheduling.drafting.matching import AHEAD, LONGEST, NONE, Texts
+from thothy_ai.engine.scheduling.drafting.step_times import Line, StepTimes
 
 FEW = st.lists(st.integers(0, 3), max_size=60)
 

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from thothy_ai.engine.api.step import Float64, Int32, Int64
-from thothy_ai.engine.drafting.budget import affordable
-from thothy_ai.engine.drafting.chances import Chances, classes
-from thothy_ai.engine.drafting.matching import AHEAD, NONE, Texts
-from thothy_ai.engine.drafting.step_times import Line, Mean, StepTimes
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
-from thothy_ai.engine.scheduling.drafts import DraftedTokens, DraftRoom
+from thothy_ai.engine.scheduling.drafting.budget import affordable
+from thothy_ai.engine.scheduling.drafting.chances import Chances, classes
+from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens, DraftRoom
+from thothy_ai.engine.scheduling.drafting.matching import AHEAD, NONE, Texts
+from thothy_ai.engine.scheduling.drafting.step_times import Line, Mean, StepTimes
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _LOOKED_AT = 4  # sequences for each place of a step

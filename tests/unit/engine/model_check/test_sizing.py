@@ -16,7 +16,7 @@ from thothy_ai.bench.shapes import SHAPES, parameters, write_config
 from thothy_ai.engine.api.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.process.sizing import (
+from thothy_ai.engine.model_check.sizing import (
     MemoryPlan,
     engine_sizes,
     kv_left,

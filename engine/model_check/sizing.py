@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from thothy_ai.engine.adapters.configuration import read_configuration
 from thothy_ai.engine.api.adapters import DEFAULT_RANK, DEFAULT_SLOTS, adapters_of
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.checkpoint.adapter import read_configuration
 from thothy_ai.engine.execution.device import resolve_dtype, resolve_kv_dtype, resolve_state_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable

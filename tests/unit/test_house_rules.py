@@ -17,7 +17,8 @@ FOLDERS = ("jobs", "engine", "kernels", "migrations")
 ENGINE_DOORS = {
     "thothy_ai.engine.api",
     "thothy_ai.engine.checkpoint.bundled",
-    "thothy_ai.engine.model_check",
+    "thothy_ai.engine.model_check.check",
+    "thothy_ai.engine.model_check.report",
     "thothy_ai.engine.null.instances",
     "thothy_ai.engine.process.gpus",
     "thothy_ai.engine.process.main",

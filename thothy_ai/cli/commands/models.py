@@ -52,7 +52,7 @@ def check(
     from thothy_ai.bench.progress import Progress
     from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
     from thothy_ai.engine.api.options import EngineOptions
-    from thothy_ai.engine.model_check import check_model
+    from thothy_ai.engine.model_check.check import check_model
 
     options = EngineOptions(
         url="",

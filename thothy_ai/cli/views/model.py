@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from thothy_ai.cli.views.tables import count
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.model_check import ModelReport
+    from thothy_ai.engine.model_check.report import ModelReport
 
 
 def model_fields(report: ModelReport) -> Iterator[tuple[str, object]]:

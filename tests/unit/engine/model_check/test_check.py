@@ -19,7 +19,8 @@ from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.model_check import ModelReport, check_model
+from thothy_ai.engine.model_check.check import check_model
+from thothy_ai.engine.model_check.report import ModelReport
 from thothy_ai.engine.weights.random import MARKER
 
 ON_A_CPU = EngineOptions(url="", device="cpu", max_context=128, max_rows=4)

@@ -18,7 +18,7 @@ from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.model_check import check_model
+from thothy_ai.engine.model_check.check import check_model
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")

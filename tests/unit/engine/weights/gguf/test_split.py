@@ -17,7 +17,7 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.model_check import check_model
+from thothy_ai.engine.model_check.check import check_model
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 TOKENS = list(range(3, 28))

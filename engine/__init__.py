@@ -1,1 +1,1 @@
-"""The inference engine: paged KV, continuous batching, one resident process per device. It knows nothing of jobs."""
+"""The inference engine: paged KV, continuous batching, one resident process per device. Jobs are unknown here."""

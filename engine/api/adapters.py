@@ -1,4 +1,4 @@
-"""Adapters (LoRA; Hu et al., 2021) as an engine names and reports them: low-rank weights beside the base model's."""
+"""Adapters (LoRA; Hu et al., 2021) as an engine names and reports them: low-rank weights added to the base model's."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from thothy_ai.engine.api.errors import InvalidRequestError
 
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_RANK = 256
-DEFAULT_SLOTS, DEFAULT_RANK = 8, 16  # on the device
+DEFAULT_SLOTS, DEFAULT_RANK = 8, 16  # adapters on the device, and their largest rank
 NO_SLOT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterInfo:
-    """An adapter that is loaded. `digest` is of its weights and configuration, and thus the same on every engine.
+    """A loaded adapter. `digest` covers its weights and configuration, so it is the same on every engine.
 
-    An activated adapter (aLoRA; Greenewald et al., 2025) has `invocation_tokens`: tokens of a prompt before their last
-    occurrence are computed by the base model, and prompts must contain them.
+    An activated adapter (aLoRA; Greenewald et al., 2025) has `invocation_tokens`, which every prompt must contain. The
+    base model computes the tokens of the prompt before their last occurrence.
     """
 
     name: str
     digest: str  # sha256, in hexadecimal digits
-    rank: int  # the largest of its layers
-    base: str = ""  # the model that it was trained on, as its configuration names it
+    rank: int  # the largest rank of any layer
+    base: str = ""  # the model it was trained on, as named in its configuration
     folder: str = ""  # on the engine's machine
     num_bytes: int = 0  # in host memory
     invocation_tokens: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class AdapterInfo:
 class Adapter(NamedTuple):
     """An adapter as scheduling knows it.
 
-    `number` is its own as long as it is in host memory; `digest` tells its weights from all others.
+    `number` is unique while the adapter is in host memory; `digest` identifies its weights.
     """
 
     number: int
@@ -44,9 +44,9 @@ class Adapter(NamedTuple):
     invocation_tokens: tuple[int, ...] = ()
 
     def begins(self, prompt: Sequence[int]) -> int:
-        """The first token that it computes: of an activated adapter, that of the last invocation.
+        """Position of the first token that the adapter computes; an activated one starts at its last invocation.
 
-        InvalidRequestError if there is none: the base model would answer.
+        Raises InvalidRequestError if the prompt has no invocation: the base model alone would answer.
         """
         wanted = self.invocation_tokens
         if not wanted:
@@ -60,7 +60,7 @@ class Adapter(NamedTuple):
 
 
 def check_adapter_name(name: str) -> None:
-    """InvalidRequestError for a name that no adapter may have."""
+    """Raise InvalidRequestError unless an adapter can have this name."""
     if ADAPTER_NAME.fullmatch(name) is None:
         raise InvalidRequestError(
             f"{name!r:.120} cannot be an adapter's name: letters, digits, dots, dashes and underscores, 100 at most",
@@ -69,7 +69,7 @@ def check_adapter_name(name: str) -> None:
 
 
 def adapters_of(given: Iterable[str]) -> dict[str, Path]:
-    """Folders by name of adapters given as NAME=FOLDER; InvalidRequestError for what is not, or a name twice."""
+    """Parse adapters given as NAME=FOLDER; InvalidRequestError for any other form, or for a repeated name."""
     folders: dict[str, Path] = {}
     for each in given:
         name, separator, folder = each.partition("=")

@@ -15,9 +15,9 @@ from thothy_ai.engine.api.statistics import EngineStats
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that was refused or failed; no further output names it.
+    """A request was refused or has failed; it gets no further output.
 
-    `usage` is what it took until then; None if it never ran, or if that is unknown.
+    `usage` is what it consumed until then; None if it never ran, or if its usage is unknown.
     """
 
     id: str
@@ -33,13 +33,13 @@ class Backend(Protocol):
     """Takes requests of text. All methods may be called from any thread, and return without waiting for work."""
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
-        """Take a request; all its outputs, refusals included, go to `sink`, a result or a Failure last."""
+        """Take a request. All outputs, refusals included, go to `sink`; the last is a result or a Failure."""
 
     def abort(self, request_id: str) -> None:
         """End a request early; its result says ABORTED. Unknown ids are ignored."""
 
     def stream(self, request_id: str) -> None:
-        """Send deltas of a request from now on, the first with all its text not sent yet. Unknown ids are ignored."""
+        """Send deltas of a request from now on; the first has all text so far. Unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
         """Gauges of this moment and counters since the start."""
@@ -48,16 +48,16 @@ class Backend(Protocol):
         """Properties that are fixed while the engine runs."""
 
     def vocabulary(self) -> tuple[bytes, ...]:
-        """The bytes of each token, by its id; none for a special one."""
+        """The bytes of each token, indexed by token id; empty for special tokens."""
 
     def adapters(self) -> tuple[AdapterInfo, ...]:
         """The adapters that requests may name, sorted by name."""
 
     def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
-        """Load a PEFT folder under this name; one that has the name already is replaced for later requests."""
+        """Load a PEFT folder under this name. It replaces an adapter of the same name for later requests."""
 
     def unload_adapter(self, name: str) -> Future[None]:
-        """Refuse further requests for an adapter; those that were accepted finish with it."""
+        """Refuse further requests for an adapter; requests accepted before still finish with it."""
 
     def stop_accepting(self) -> None:
         """Refuse new requests; finish those already accepted."""
@@ -67,7 +67,7 @@ class Backend(Protocol):
 
 
 class RunningEngine(Protocol):
-    """A backend that computes, as the process around it supervises it: how far it is, and how it ended."""
+    """A backend as its process supervises it: whether it makes progress, and how it ended."""
 
     @property
     def backend(self) -> Backend:
@@ -75,13 +75,13 @@ class RunningEngine(Protocol):
 
     @property
     def failure(self) -> Exception | None:
-        """The error that ended it; None while it runs, and after `stop`."""
+        """The error that ended the engine; None while it runs, and after `stop`."""
 
     def progress(self) -> int:
-        """A number that changes as work proceeds; while requests are in flight and it does not, the engine hangs."""
+        """A number that changes as work proceeds. If it stands still while requests are in flight, the engine hangs."""
 
     def wait_ended(self) -> None:
-        """Block until it has ended, by `stop` or by a failure."""
+        """Block until the engine has ended, by `stop` or by a failure."""
 
     def close(self) -> None:
-        """Free its device, also if it hangs. The backend must not be used afterwards."""
+        """Free the device, even if the engine hangs. The backend must not be used afterwards."""

@@ -1,6 +1,6 @@
 """The core's interface: token ids in, events out. Text is handled by the frontend.
 
-Everything is plain data, so that a core may run in a process of its own.
+Everything is plain data, so that a core can run in a separate process.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from thothy_ai.engine.api.requests import EngineInfo, FinishReason, Usage
 from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
 from thothy_ai.engine.api.statistics import EngineStats
 
-MAX_CALLS = 32  # of one answer: a small model would go on and on
+MAX_CALLS = 32  # per answer; a small model might never stop calling
 
 
 @dataclass(frozen=True, slots=True)
 class PairSegment:
-    """An argument of a call that is written as a pair: what stands before and after its value, which has the schema of
-    this number. Without one (-1), it is one of `texts`, or any under `text`, a grammar in Lark of strings that have
-    the schema `strings` (JSON text).
+    """An argument of a call, written as a value between two literal texts.
+
+    The value follows the schema of this number. If the number is -1, the value is one of `texts` or, if there are
+    none, any match of `text`: a Lark grammar of strings that satisfy the schema `strings` (JSON text).
     """
 
     key: str
@@ -37,11 +38,11 @@ class PairSegment:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """An answer in pieces, whose JSON texts are never cut off. `thought` is a grammar in Lark, all others are literal
-    expressions of a rule; those that do not exist are empty. There is a head for each schema, which may be empty, too;
-    or, if calls have `pairs` instead of one JSON text, for each tuple of these.
+    """An answer in pieces, whose JSON texts are never cut off.
 
-    `opened`: the answer begins within a thought.
+    `thought` is a Lark grammar; every other field is a literal expression of a Lark rule. A piece that the answer
+    cannot have is empty. There is one head, possibly empty, per schema or, if calls have `pairs` instead of one JSON
+    text, one per tuple of pairs. `opened`: the answer begins within a thought.
     """
 
     thought: str
@@ -57,9 +58,9 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
-    """A grammar, of which `lark` has all rules but `schema_0`, `schema_1` and so on: those of the JSON schemas (as JSON
-    texts). Errors name a schema by its place in the request; that of an empty place is the request's own. `segments`
-    stand for the grammar where the answer can be divided into them.
+    """A grammar. `lark` has all its rules except `schema_0`, `schema_1` and so on, which stand for the JSON schemas
+    (given as JSON texts). Errors name a schema by its place in the request; an empty place means the request's own
+    schema. `segments` stand in for the grammar if the answer can be divided into them.
     """
 
     lark: str
@@ -70,7 +71,7 @@ class AnswerRules:
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. `schema` is a JSON schema as JSON text; `rules` bind the output instead of it. Higher
+    """A tokenized request. The output follows either `schema`, a JSON schema as JSON text, or `rules`. Higher
     `priority` goes first; `deadline` is in Unix seconds.
     """
 
@@ -84,14 +85,14 @@ class CoreRequest:
     schema: str | None = None
     rules: AnswerRules | None = None
     booked: bool = False
-    submitted_at: float = 0.0  # monotonic seconds of this machine; 0 if its waiting is not measured
+    submitted_at: float = 0.0  # monotonic seconds of this machine; 0: its waiting time is not measured
     adapter: str = ""
 
 
 class TokenEvent(NamedTuple):
-    """Output tokens that a request gained in one step (the token that ends a text is never among them).
+    """Output tokens that a request gained in one step, without the token that ends its text.
 
-    `logprobs` has one for each token: None for one that a grammar forced. It is None if there are none at all.
+    `logprobs` has one entry per token, None for a token that a grammar forced; it is None if no token has one.
     """
 
     id: str
@@ -101,7 +102,7 @@ class TokenEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """A request is over; no further event names it. `error` says why if it failed."""
+    """A request has ended; it gets no further events. `error` says why if it failed."""
 
     id: str
     reason: FinishReason
@@ -111,14 +112,14 @@ class FinishedEvent:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """A request ends without usage: it cannot be served, or its core is gone. No further event names it."""
+    """A request ends without usage, because it cannot be served or its core has died. It gets no further events."""
 
     id: str
     error: EngineError
 
 
 Event = TokenEvent | FinishedEvent | RefusedEvent
-OnEvents = Callable[[list[Event]], None]  # at least once per step, also without events; it must return at once
+OnEvents = Callable[[list[Event]], None]  # called at least once per step, even without events; must return at once
 
 
 class StepFailedError(RuntimeError):
@@ -130,7 +131,7 @@ class StepFailedError(RuntimeError):
 
 
 def end_of(core_id: str, failure: StepFailedError | None) -> EngineError:
-    """How a request ends that is in flight when the core does: only a failing step's members are lost with it."""
+    """The error of a request in flight when the core ends: only members of the failed step may have caused it."""
     if failure is None:
         return EngineStoppedError("the engine stopped with the request in flight")
     if core_id in failure.members:
@@ -139,19 +140,19 @@ def end_of(core_id: str, failure: StepFailedError | None) -> EngineError:
 
 
 class Core(Protocol):
-    """A running engine core, of this process or of another. All methods may be called from any thread."""
+    """A running engine core, in this process or another. All methods can be called from any thread."""
 
     def submit(self, request: CoreRequest) -> None:
         """Queue a request. One that cannot be served ends with a RefusedEvent."""
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
-        """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
+        """End a request early for this reason, such as STOP when its text has a stop string. Ignores unknown ids."""
 
     def stats(self) -> EngineStats:
         """Gauges and counters as of the last step."""
 
     def info(self) -> EngineInfo:
-        """What does not change while the engine runs."""
+        """Properties that are fixed while the engine runs."""
 
     def adapters(self) -> tuple[AdapterInfo, ...]:
         """The adapters that requests may name, sorted by name."""
@@ -160,7 +161,7 @@ class Core(Protocol):
         """Load a PEFT folder under this name. It fails with an AdapterLoadError, or with EngineStoppedError."""
 
     def unload_adapter(self, name: str) -> Future[None]:
-        """Take an adapter's name away; UnknownAdapterError if none has it."""
+        """Make an adapter's name free; UnknownAdapterError if no adapter has it."""
 
     def stop(self) -> None:
         """End the core after the current step; requests in flight end with EngineStoppedError."""

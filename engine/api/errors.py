@@ -10,8 +10,8 @@ MAX_MESSAGE = 2_000  # characters
 class EngineError(Exception):
     """Base of all errors that the engine raises deliberately.
 
-    `field` is what of a request is to blame, by its name in the request (`n`, `tools.0.function.name`); empty if it is
-    the whole request, or none. The parameters of `SamplingParams` and `Tools` have their own names.
+    `field` names the faulty part of a request, as in `n` or `tools.0.function.name`; it is empty if the whole request
+    is at fault, or no request. Parameters of `SamplingParams` and `Tools` go by their own names.
     """
 
     code: ClassVar[str] = "engine_error"
@@ -26,7 +26,7 @@ class EngineError(Exception):
 
 
 class InvalidRequestError(EngineError):
-    """A request or an option that cannot be served, whatever the load."""
+    """A request or an option that can never be served, whatever the load."""
 
     code = "invalid_request"
 
@@ -68,7 +68,7 @@ class UnsupportedModelError(ModelLoadError):
 
 
 class AdapterLoadError(ModelLoadError):
-    """An adapter's folder is missing, truncated or corrupt, or does not fit the model; or there is no room for it."""
+    """An adapter's folder is missing, truncated or corrupt, does not fit the model, or does not fit in memory."""
 
     code = "adapter_load"
 
@@ -98,19 +98,19 @@ class EngineLostError(EngineError):
 
 
 class UninvolvedError(EngineLostError):
-    """The engine died with the request in flight, and not because of it: it was in no step that was being computed."""
+    """The engine died while the request was in flight, but not because of it: no step in progress contained it."""
 
     code = "engine_lost_uninvolved"
 
 
 class ConnectionLostError(EngineLostError):
-    """The connection to the engine broke: whether the engine has died, and because of what, it did not say."""
+    """The connection to the engine broke. Whether the engine died, and why, is unknown."""
 
     code = "engine_connection_lost"
 
 
 class EngineAuthenticationError(ConnectionLostError):
-    """The engine refuses this client's token, or its lack of one."""
+    """The engine refuses this client's token, or requires a token that the client did not send."""
 
     code = "engine_authentication"
 
@@ -122,7 +122,7 @@ class EngineStoppedError(EngineError):
 
 
 class EngineNotAcceptingError(EngineError):
-    """The engine finishes the requests it has accepted, and refuses new ones."""
+    """The engine refuses new requests and finishes the accepted ones."""
 
     code = "engine_draining"  # stored as a job's reason
 
@@ -139,13 +139,13 @@ def as_engine_error(error: Exception) -> EngineError:
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """What an error of another library says, in one line of at most so many characters; its type if it says nothing."""
+    """A foreign error's message as one line of at most `most` characters; its type if the message is empty."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def by_code(root: type[EngineError] = EngineError) -> dict[str, type[EngineError]]:
-    """An error and all below it, by their codes. A class without a code of its own never crosses the socket."""
+    """An error class and its subclasses by code. A class without a code of its own never crosses the socket."""
     codes = {root.code: root} if "code" in vars(root) else {}
     for child in root.__subclasses__():
         codes |= by_code(child)
@@ -153,5 +153,5 @@ def by_code(root: type[EngineError] = EngineError) -> dict[str, type[EngineError
 
 
 def from_code(code: str, message: str, field: str = "") -> EngineError:
-    """Rebuild the error that a peer sent by its code; an unknown one becomes `EngineError`."""
+    """Rebuild an error that a peer sent; an unknown code becomes `EngineError`."""
     return by_code().get(code, EngineError)(message, field)

@@ -11,13 +11,13 @@ from thothy_ai.engine.api.options import EngineOptions
 
 _NULL = "null"
 _UUID_PREFIX = "GPU-"
-_UUID_CHARACTERS = 8  # of a GPU's UUID, in an engine's name
+_UUID_CHARACTERS = 8  # how much of a GPU's UUID an engine's name contains
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Fields of EngineInfo that are known before an engine loads its model. `registered`: someone else records its
-    residency.
+    """The fields of EngineInfo that are known before the model is loaded. `registered`: a registrar records the
+    engine's sessions.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Identity:
 
 
 def identity_of(options: EngineOptions) -> Identity:
-    """The identity that these options give; what they leave open comes from the machine and the model's path."""
+    """The identity by these options; defaults come from the machine and the model's path."""
     machine = printable(socket.gethostname())
     name = printable(options.name or f"{machine}-{gpu_label(options.device)}")
     model_name = options.model_name or _NULL
@@ -38,12 +38,12 @@ def identity_of(options: EngineOptions) -> Identity:
 
 
 def printable(text: str) -> str:
-    """A text that UTF-8 can carry: bytes of a path or a variable that are not UTF-8 are escaped."""
+    """The text with bytes that are not UTF-8, as paths and variables can have them, escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def gpu_label(device: str) -> str:
-    """The GPU of "cuda", "cuda:1" or "auto" as its index on the machine, or the start of its UUID; "0" on a CPU."""
+    """The GPU meant by "cuda", "cuda:1" or "auto": its index on the machine or its UUID's start; "0" on a CPU."""
     index = int(device.rpartition(":")[2]) if device.startswith("cuda:") and device[5:].isdigit() else 0
     visible = visible_devices()
     entry = visible[index] if visible and index < len(visible) else str(index)

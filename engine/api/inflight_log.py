@@ -1,15 +1,16 @@
 """Which requests an engine has begun to work on, in a file that outlives its processes.
 
-    bytes 0-15   what the file is; nothing else is in it once too many requests are admitted at once
+    bytes 0-15   the file's magic, or a mark that too many requests were admitted at once: the rest is then void
     bytes 16-31  the engine session's UUID
     then slots of 16 bytes: the digest of a request's id, or zeros
 
-An engine that dies without a word cannot say which requests may have killed it. So its processes write each request
-into a shared mapping before they begin with it, and remove it after its end. The kernel keeps the file's pages whatever
-becomes of the processes, and a worker, which opened the file when it connected, reads it afterwards. A write is a copy
-of 16 bytes: no system call, and no message that could still be under way.
+An engine that dies suddenly cannot say which requests may have killed it. Its processes therefore write each request
+into a shared mapping before they begin it, and remove it after its end. The kernel keeps the file's pages when the
+processes die, and a worker, which opened the file when it connected, reads them afterwards. A write copies 16 bytes: it
+needs no system call, and no message can be lost on its way.
 
-The frontend's input thread, each thread that compiles grammars and the core's thread have slots of their own: no lock.
+The frontend's input thread, each thread that compiles grammars and the core's thread have separate slots, so that no
+lock is needed.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class Slots(NamedTuple):
     slots: int
 
 
-TEXT: Final = Slots(0, 64)  # the most prompts that are tokenized at once
-GRAMMARS: Final = tuple(Slots(64 + thread, 1) for thread in range(4))  # of each thread that compiles
-CORE: Final = Slots(68, 4028)  # sequences that run, or were preempted: more than any engine has rows
+TEXT: Final = Slots(0, 64)  # prompts tokenized at once, at most
+GRAMMARS: Final = tuple(Slots(64 + thread, 1) for thread in range(4))  # one per compiling thread
+CORE: Final = Slots(68, 4028)  # running and preempted sequences: more than any engine has rows
 _SIZE = _HEADER + _SLOT * (CORE.first + CORE.slots)
 
 Buffer = mmap.mmap | bytearray
 
 
 class Admissions:
-    """The slots of one thread, which alone uses it. Without a file it is the same, but never read."""
+    """Records requests in the slots of one thread, which alone uses this object. Without a file, nobody reads it."""
 
     def __init__(self, part: Slots, buffer: Buffer | None = None) -> None:
         self._buffer = bytearray(_SIZE) if buffer is None else buffer
@@ -56,17 +57,17 @@ class Admissions:
         self._slots: dict[str, int] = {}
 
     def enter(self, core_id: str) -> None:
-        """Before the engine begins with this request. No effect if it has begun already."""
+        """Record that the engine is about to begin this request; no effect if it has begun already."""
         if core_id in self._slots:
             return
         if not self._free:
-            self._buffer[:_SLOT] = _OVERFLOWN  # from now on it is unknown
+            self._buffer[:_SLOT] = _OVERFLOWN  # the file no longer tells which requests have begun
             return
         slot = self._slots[core_id] = self._free.pop()
         self._write(slot, _digest(client_id(core_id)))
 
     def leave(self, core_id: str) -> None:
-        """After its end. No effect if it never began."""
+        """Record that this request has ended; no effect if it never began."""
         if (slot := self._slots.pop(core_id, None)) is not None:
             self._write(slot, _FREE)
             self._free.append(slot)
@@ -86,14 +87,14 @@ class Admissions:
 
 
 class AdmissionFile:
-    """An open file, for its writers and for its readers."""
+    """An open admission file, for writers and readers."""
 
     def __init__(self, buffer: mmap.mmap) -> None:
         self._buffer = buffer
 
     @classmethod
     def create(cls, path: Path, session_id: str) -> AdmissionFile:
-        """A new file, which replaces that of an earlier engine. Raises OSError."""
+        """Create the file, replacing an earlier engine's. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{os.getpid()}")
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _OWNER_ONLY)
@@ -108,7 +109,7 @@ class AdmissionFile:
 
     @classmethod
     def open(cls, path: Path, session_id: str, *, writes: bool = False) -> AdmissionFile | None:
-        """This session's file; None if there is none, or another's."""
+        """Open this session's file; None if it is missing or belongs to another session."""
         try:
             descriptor = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NOFOLLOW)
         except OSError:
@@ -124,17 +125,17 @@ class AdmissionFile:
 
     @classmethod
     def remove(cls, path: Path | None, session_id: str) -> None:
-        """Remove this session's file, unless another engine has replaced it by its own."""
+        """Remove this session's file, unless another engine has replaced it."""
         if path is not None and cls.open(path, session_id) is not None:
             path.unlink(missing_ok=True)
 
     def writable(self, part: Slots) -> Admissions:
-        """For the thread that owns this part, of a file opened for writing."""
+        """The slots of the thread that owns this part; the file must be open for writing."""
         return Admissions(part, self._buffer)
 
     def begun(self, core_ids: Iterable[str]) -> tuple[str, ...]:
-        """Those that were begun and not ended, or may have been."""
-        if self._buffer[:_SLOT] != _MAGIC:  # too many to tell
+        """The requests that have, or may have, begun and not ended."""
+        if self._buffer[:_SLOT] != _MAGIC:  # too many were admitted to tell
             return tuple(core_ids)
         slots = self._buffer[_HEADER:]
         admitted = {slots[start : start + _SLOT] for start in range(0, len(slots), _SLOT)}
@@ -142,12 +143,12 @@ class AdmissionFile:
 
 
 def admissions_in(file: AdmissionFile | None, part: Slots) -> Admissions:
-    """One thread's part of this file; if there is none, what it writes is never read."""
+    """One thread's slots in this file; without a file, slots that nobody reads."""
     return Admissions(part) if file is None else file.writable(part)
 
 
 def client_id(core_id: str) -> str:
-    """A client's own id of a request: without its connection's number in front, and its candidate's behind."""
+    """The client's own id of a request: without the connection's number in front and the candidate's behind."""
     number, dot, rest = core_id.partition(".")
     return (rest if dot and number.isdigit() else core_id).partition("\0")[0]
 

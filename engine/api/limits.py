@@ -12,14 +12,14 @@ from functools import cached_property, partial
 class EngineConfig:
     """Sizes are in tokens unless they say blocks or rows.
 
-    `token_budget`: maximum tokens per step. `max_rows`: maximum running sequences. `num_blocks` counts the dummy block.
-    `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the previous
-    one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
-    replay decode steps from CUDA graphs. `drafts`: compute tokens that probably come next where that pays. `windows`:
-    of each group of layers, for which a sequence has blocks of its own, how many tokens a token sees at most, itself
-    included; None: all before it. The first group sees the most. `chunked`: it sees its chunk of so many tokens, up to
-    itself. `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots.
-    `adapter_slots`: adapters on the device at once, of at most `adapter_rank`.
+    `token_budget`: maximum tokens per step. `max_rows`: maximum running sequences. `num_blocks` includes the dummy
+    block. `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the
+    previous one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: no sharing.
+    `graphs`: replay decode steps from CUDA graphs. `drafts`: compute tokens that probably come next where that pays.
+    `windows`: for each group of layers, the most tokens that a token sees, itself included; None: all before it. The
+    first group sees the most; a sequence has separate blocks for each group. `chunked`: windows are chunks, and a
+    token sees its chunk up to itself. `recurrent`: some layers keep a state per row, and states of prefixes in
+    `kept_states` further slots. `adapter_slots`: adapters on the device at once, with a rank of at most `adapter_rank`.
     """
 
     block_size: int
@@ -40,7 +40,7 @@ class EngineConfig:
     adapter_rank: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse sizes in which no sequence could run (ValueError)."""
+        """Raise ValueError for sizes with which no sequence could run."""
         sizes = (
             self.block_size,
             self.max_rows,
@@ -62,33 +62,33 @@ class EngineConfig:
 
     @property
     def pool_tokens(self) -> int:
-        """Tokens of the whole KV pool, as long as no window leaves any behind."""
+        """Capacity of the whole KV pool in tokens, if no window releases any."""
         return (self.num_blocks - 1) // len(self.windows) * self.block_size
 
     @cached_property
     def max_sequence_tokens(self) -> int:
-        """Maximum tokens of one sequence: bounded by the context, and by what the whole pool holds at once."""
+        """Maximum tokens of one sequence, bounded by the context and by the whole pool."""
         lengths = range(self.max_context + 1)
         most = partial(self.most_blocks, count=self.token_budget)
         return bisect_right(lengths, self.num_blocks - 1, key=most) - 1
 
     @property
     def state_slots(self) -> int:
-        """Slots of states: the rows' own, the padding row's, and those that are kept."""
+        """State slots: one per row, one for the padding row, and those for kept states."""
         return self.max_rows + 1 + self.kept_states if self.recurrent else 0
 
     def first_block(self, window: int | None, computed: int) -> int:
-        """The first block that a sequence needs which has computed so many tokens: nothing reads those before it."""
+        """The first block that a sequence with this many computed tokens still needs; earlier ones are never read."""
         if window is None:
             return 0
         first = computed // window * window if self.chunked else max(0, computed + 1 - window)
         return first // self.block_size
 
     def most_blocks(self, length: int, count: int) -> int:
-        """Most blocks that a sequence of `length` tokens in all holds at once, if a step computes `count` of them.
+        """The most blocks that a sequence of `length` tokens holds at once, if a step computes `count` of them.
 
-        Under a window those of its last tokens, wherever in a block the first of them is. One token more than the
-        window counts: blocks are not released before the host knows all their tokens.
+        Under a window it holds the blocks of its last tokens, whose first can be anywhere in its block. The window
+        counts one token more, since blocks are not released before the host knows all their tokens.
         """
         size, total = self.block_size, 0
         blocks = -(-length // size)
@@ -99,5 +99,5 @@ class EngineConfig:
 
     @cached_property
     def _groups(self) -> Counter[int | None]:
-        """How many groups of layers there are, by window."""
+        """The number of groups of layers by window."""
         return Counter(self.windows)

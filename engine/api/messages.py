@@ -1,4 +1,4 @@
-"""What a chat is made of: messages, tools, and calls of them."""
+"""The parts of a chat: messages, tools and tool calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from thothy_ai.engine.api.errors import InvalidRequestError
 
 MAX_TOOLS = 128
-MAX_TOOL_TEXT = 256 * 1024  # characters of all definitions
+MAX_TOOL_TEXT = 256 * 1024  # characters of all definitions together
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class ToolCall:
 class Message:
     """One chat message; the engine renders messages with the model's own chat template.
 
-    An assistant's message may have thoughts and calls. A tool's answers the call with this id; `name` is its author's.
+    An assistant's message can have thoughts and calls. A tool's message answers the call `call_id`; `name` is the
+    author's name.
     """
 
     role: str
@@ -39,7 +40,7 @@ class Message:
 class ToolChoice(StrEnum):
     """Whether the model calls tools."""
 
-    AUTO = "auto"  # as it likes
+    AUTO = "auto"  # the model decides
     NONE = "none"  # the prompt has no tools
     REQUIRED = "required"
 
@@ -49,7 +50,7 @@ class Tools:
     """The tools that a model may call. A `definition` is JSON text in OpenAI's form, `{"type": "function", "function":
     {"name", "description", "parameters"}}`; the arguments of a call match `parameters`, a JSON schema of objects.
 
-    `only`: the tool that must be called, where one is named. `parallel`: whether it may be several calls at once.
+    `only` names the tool that must be called, if any. `parallel`: whether an answer may have several calls.
     """
 
     definitions: tuple[str, ...]
@@ -58,7 +59,7 @@ class Tools:
     parallel: bool = True
 
     def __post_init__(self) -> None:
-        """InvalidRequestError for too many, or too long ones."""
+        """Raise InvalidRequestError for too many tools, or for definitions that are too long."""
         if not 1 <= len(self.definitions) <= MAX_TOOLS:
             raise InvalidRequestError(
                 f"tools has {len(self.definitions):,} items; 1 to {MAX_TOOLS} are possible", "tools"
@@ -69,7 +70,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """What a call gained: its first delta has its name, and each may have a piece of its arguments. Counted from 0."""
+    """What a call gained: its first delta has the name, and each can have a piece of the arguments. Counted from 0."""
 
     index: int
     name: str = ""
@@ -77,7 +78,7 @@ class CallDelta:
 
 
 def joined(calls: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """One for each call, of all that it gained."""
+    """Merge the deltas of each call into one."""
     found: dict[int, CallDelta] = {}
     for call in calls:
         known = found.get(call.index, CallDelta(call.index))

@@ -1,4 +1,4 @@
-"""Numbers as they are allowed to cross between processes."""
+"""The numbers that may cross between processes."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# A float that is neither NaN nor infinite. The codec refuses others; nothing is checked where an object is made.
+# A float that is neither NaN nor infinite. The codec refuses others; constructors don't check.
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]

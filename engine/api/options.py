@@ -1,8 +1,8 @@
 """`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
 
-The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.inputs.engine_flags`), where each option
-has an environment variable as well, and those of `thothy bench` (`thothy_ai.bench.options`, which also runs where
-neither Typer nor pydantic is installed).
+The command lines are derived from it: `thothy engine` (`thothy_ai.cli.inputs.engine_flags`), where each option has an
+environment variable as well, and `thothy bench` (`thothy_ai.bench.options`, which also runs where neither Typer nor
+pydantic is installed).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from thothy_ai.engine.api.errors import InvalidRequestError
 
-VARIABLES = "THOTHY_ENGINE_"  # how the variables begin that options are read from
+VARIABLES = "THOTHY_ENGINE_"  # prefix of the options' environment variables
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -37,7 +37,7 @@ _WEIGHTS = (*_FP8, "stored")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How an option is presented and checked. One that no command has is set by a setting.
+    """How an option is presented and checked. An option that no command has is set by a setting.
 
     `setting` names the service's setting that `thothy engine` falls back to.
     """
@@ -53,7 +53,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Options of one engine. None stands for what suits the device, unless the help text says otherwise."""
+    """Options of one engine. None means a default that suits the device, unless the help text says otherwise."""
 
     url: Annotated[
         str,
@@ -197,7 +197,7 @@ class EngineOptions:
     ] = None
     token: Annotated[str | None, Option("Secret that clients must present over TCP.", setting="engine_token")] = field(
         default=None, repr=False
-    )  # not an argument: any account can read those
+    )  # not an argument: every account on the machine can read arguments
     metrics_host: Annotated[str, Option("Address to serve metrics on.", setting="metrics_host")] = "127.0.0.1"
     metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
     name: Annotated[str | None, Option("Name, the same after a restart.", setting="engine_name")] = None
@@ -241,13 +241,13 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The long option, as `--max-rows`; one that may be repeated names one of its values."""
+        """The long option, such as `--max-rows`; a repeatable option is named in the singular."""
         name = self.name.removesuffix("s") if self.is_repeated else self.name
         return "--" + name.replace("_", "-")
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it takes several values: in its variable, with spaces between them."""
+        """Whether it takes several values; its environment variable separates them by spaces."""
         return self.kind is tuple
 
     @property
@@ -257,13 +257,13 @@ class Declared:
 
     @property
     def variable(self) -> str:
-        """The environment variable that the option is read from: that of its setting, if it has one."""
+        """The environment variable that the option is read from: its setting's, if it has one."""
         setting = self.option.setting
         return f"THOTHY_{setting.upper()}" if setting else VARIABLES + self.name.upper()
 
 
 def engine_variables() -> tuple[str, ...]:
-    """The environment variables of `thothy engine`'s options that are no settings of the service."""
+    """The environment variables of those options of `thothy engine` that are not settings of the service."""
     return tuple(declared.variable for declared in options_of(Command.ENGINE) if not declared.option.setting)
 
 

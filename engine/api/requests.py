@@ -17,8 +17,8 @@ from thothy_ai.engine.api.sampling import BeamSearch, SamplingParams, TokenLogpr
 from thothy_ai.engine.api.template_options import TemplateOption, check_template_options
 
 MAX_PRIORITY = 1000
-INTERACTIVE_PRIORITY = 101  # and above: someone waits for the text, and other prompts get smaller parts of a step
-MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
+INTERACTIVE_PRIORITY = 101  # from here on someone waits for the text, and other prompts get smaller parts of a step
+MAX_NAME = 1_000  # characters of an id, a profile or a salt; an engine keeps all three
 MAX_SCHEMA = 256 * 1024  # characters
 _LONGEST = (
     *((name, MAX_NAME) for name in ("id", "adapter", "profile", "salt")),
@@ -26,7 +26,7 @@ _LONGEST = (
 )
 MAX_CHOICES = 64
 MAX_PAIRS = 1_000
-MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to fit a frame
+MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which must fit one frame
 
 
 class FinishReason(StrEnum):
@@ -35,37 +35,38 @@ class FinishReason(StrEnum):
     STOP = "stop"  # end-of-text, a stop string, or the grammar is complete
     LENGTH = "length"  # max_tokens, or no room left in context or pool
     ABORTED = "aborted"
-    REPETITION = "repetition"  # the output had begun to repeat itself
+    REPETITION = "repetition"  # the output began to repeat itself
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` is given.
+    """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` and `pairs` is given.
 
-    Or `pairs`, each a premise and a claim: the result's text is a JSON list with `entailment`, `neutral` or
-    `contradiction` for each, by the entailment model beside the engine, and is empty if that has failed.
+    Each of the `pairs` is a premise and a claim. The engine's entailment model judges them: the result's text is a JSON
+    list with `entailment`, `neutral` or `contradiction` for each pair, or empty if that model failed.
 
     `schema` is a JSON schema (as JSON text) that the output must match; it excludes `stop` and `stop_token_ids`.
-    `adapter` names one that the engine has loaded; without one, the model itself answers.
-    `profile` names the population whose output lengths this request is like (the service passes a job kind); admission
-    learns from it. `salt` separates prefix caches (the service passes a tenant). Higher `priority` goes first.
-    `deadline` is in Unix seconds.
+    `adapter` names a loaded adapter; without one, the base model answers.
+    `profile` groups requests of similar output lengths, from which admission learns (the service passes a job kind).
+    `salt` separates prefix caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix
+    seconds.
 
-    Whoever sends a `booked` request accounts for its seconds (a worker books them on a job); the seconds of all others
-    are counted as `direct_seconds`.
+    The sender of a `booked` request accounts for its seconds (a worker books them on a job); the seconds of all other
+    requests are counted as `direct_seconds`.
 
-    With `report_after`, a request that does not stream sends a delta once it has at least so many output tokens; with
-    `report_again`, another one each time it has half as many again.
+    With `report_after`, a request that does not stream sends a delta once it has at least that many output tokens; with
+    `report_again`, it sends another each time their number has grown by half.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
     `template_options` are variables of the model's chat template, such as `enable_thinking`; a template ignores those
     that it does not have.
 
-    The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. Of `best_of`
-    drawn texts, these are the ones with the highest mean log-probability. With a seed, the first choice is what it
-    would be alone. A `beam_search` gives its `n` best texts. Deltas of choices that are ranked come at the end.
+    The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. With
+    `best_of`, they are those of that many drawn texts with the highest mean log-probability. With a seed, the first
+    text drawn is the same whatever `n` is. A `beam_search` returns its `n` best texts. Deltas of ranked choices come at
+    the end.
 
-    An output that is `divided` comes as what the model thinks, says and calls; a schema binds what it says. Requests
-    with tools are divided. Stop strings end what it says, and are not looked for elsewhere.
+    A `divided` output is split into thoughts, answer and tool calls; a schema and stop strings apply to the answer
+    alone. Requests with tools are always divided.
     """
 
     id: str
@@ -76,7 +77,7 @@ class GenerationRequest:
     schema: str | None = None
     profile: str = ""
     salt: str = ""
-    stream: bool = False  # send deltas; without it only the result comes back
+    stream: bool = False  # send deltas; otherwise only the result comes back
     priority: int = 0
     deadline: float | None = None
     booked: bool = False
@@ -93,7 +94,7 @@ class GenerationRequest:
     adapter: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        """Raise InvalidRequestError for priorities that no queue could keep, and for texts that are too long."""
         check_template_options(self.template_options)
         if self.report_after < 0:
             raise InvalidRequestError(f"report_after={self.report_after} is out of range", "report_after")
@@ -118,7 +119,7 @@ class GenerationRequest:
 
     @property
     def candidates(self) -> int:
-        """Texts that are drawn, of which `n` are returned."""
+        """Number of texts to draw, of which `n` are returned."""
         return self.n if self.best_of is None else self.best_of
 
     def _check_choices(self) -> None:
@@ -147,10 +148,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta. What it gained
-    besides is in `thoughts` and `calls`, if the output is divided.
+    """Text, with its tokens, that a choice of a streaming request gained since its last delta; if the output is
+    divided, also the `thoughts` and `calls` gained.
 
-    `logprobs` has one for each token, as in a `Choice`, if the request wants some.
+    `logprobs` has one entry per token, as in a `Choice`, if the request asks for them.
     """
 
     id: str
@@ -164,24 +165,24 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU).
+    """What a generation consumed. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU).
 
-    Of a request with several candidates, the output of all counts, also of those that are not returned.
+    The output of all candidates counts, including those that are not returned.
     """
 
     prompt_tokens: int
-    cached_tokens: int  # of the prompt, found in the prefix cache
+    cached_tokens: int  # prompt tokens found in the prefix cache
     output_tokens: int
     compute_seconds: Finite
     preemptions: int = 0
-    thought_tokens: int = 0  # of the output
-    adapters: tuple[str, ...] = ()  # digests of the adapter that it used; several if that was loaded anew meanwhile
+    thought_tokens: int = 0  # output tokens spent on thoughts
+    adapters: tuple[str, ...] = ()  # digests of the adapter used; several if it was reloaded meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One text of a request. `logprobs` has one for each token if the request wants some: None for a token that its
-    schema forced. `mean_logprob` is the mean over the tokens that were drawn.
+    """One text of a request. `logprobs` has one entry per token if the request asks for them, None for a token that
+    the schema forced. `mean_logprob` is the mean over the drawn tokens.
     """
 
     text: str
@@ -195,7 +196,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """A finished generation: its first choice, which is the best one where they are ranked, and the `others`."""
+    """A finished generation: its first choice, which is the best one if choices are ranked, and the `others`."""
 
     id: str
     text: str
@@ -210,7 +211,7 @@ class GenerationResult:
 
     @classmethod
     def of(cls, request_id: str, choices: Sequence[Choice], usage: Usage) -> GenerationResult:
-        """A result with these choices, of which there is at least one."""
+        """Build a result from these choices; there must be at least one."""
         first = choices[0]
         text = (first.text, first.token_ids, first.finish_reason)
         others = tuple(choices[1:])
@@ -235,28 +236,28 @@ class EngineInfo:
     num_blocks: int
     max_context: int
     started_at: Finite  # Unix seconds
-    parameters: int = 0  # of the model; 0 if unknown
-    end_tokens: tuple[int, ...] = ()  # the model's, which end a text
+    parameters: int = 0  # number of weights of the model; 0 if unknown
+    end_tokens: tuple[int, ...] = ()  # the model's end-of-text tokens
     name: str = ""  # the same after a restart
     machine: str = ""
-    devices: tuple[str, ...] = ()  # UUIDs of the GPUs that it uses
-    capacity: int = 0  # most sequences at once; 0 if unknown
-    model_name: str = ""  # by which jobs ask for it
+    devices: tuple[str, ...] = ()  # UUIDs of its GPUs
+    capacity: int = 0  # sequences at once, at most; 0 if unknown
+    model_name: str = ""  # the name by which jobs ask for the model
     registered: bool = False  # a registrar records its sessions; without one, it gets no jobs
-    declared_gpus: int = 0  # of another's server: its seconds are not measured; 0 for an engine of ours
-    verifier: str = ""  # the entailment model beside the engine; empty if there is none
-    weights: str = ""  # a digest of the model's files; empty if they are not here
+    declared_gpus: int = 0  # of a third-party server, whose seconds are not measured; 0 for our own engine
+    verifier: str = ""  # the engine's entailment model; empty if it has none
+    weights: str = ""  # a digest of the model's files; empty if they are on another machine
     verifier_weights: str = ""
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs it uses or, being another's server, is said to use; 0 on a CPU."""
+        """The GPUs it uses or, for a third-party server, is declared to use; 0 on a CPU."""
         return self.declared_gpus or len(self.devices)
 
 
 @dataclass(frozen=True, slots=True)
 class AbandonedRequest:
-    """Usage of a request whose client disconnected; `id` is the client's."""
+    """Usage of a request whose client disconnected; `id` is the client's id of it."""
 
     id: str
     compute_seconds: Finite
@@ -264,7 +265,7 @@ class AbandonedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AbandonedUsage:
-    """Usage of abandoned requests in one engine session; each request is reported once."""
+    """Usage of one engine session's abandoned requests; each request is reported once."""
 
     session_id: str
     requests: tuple[AbandonedRequest, ...] = ()

@@ -1,7 +1,7 @@
-"""How a request's tokens are chosen, and what its sampling may ask for.
+"""How a request's tokens are chosen, and the limits of its sampling parameters.
 
 A row of scores goes through logit bias, repetition penalty, frequency and presence penalties, minimum tokens, the
-grammar's mask, temperature, top-k, top-p and min-p, in this order (transformers', as far as it has them).
+grammar's mask, temperature, top-k, top-p and min-p, in this order. Where transformers has them, the order is the same.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.numbers import Finite
 
-MAX_STOPS = 64  # stop strings, and as many stop tokens
-MAX_STOP = 1_000  # characters; all of them are looked for after each token
+MAX_STOPS = 64  # of stop strings, and of stop tokens
+MAX_STOP = 1_000  # characters of a stop string; each is searched for after every token
 MAX_BIASES = 300
 MAX_BIAS = 100.0
-MAX_END_TOKENS = 100  # stop tokens and the model's own, where they must not come too early
+MAX_END_TOKENS = 100  # stop tokens and the model's end-of-text tokens together, if the output has a minimum
 MAX_ENTRIES = MAX_BIASES + MAX_END_TOKENS
 MAX_LOGPROBS = 20  # OpenAI's limit
 MAX_BEAMS = 16
@@ -31,7 +31,7 @@ class LogitBias:
     value: float
 
     def __post_init__(self) -> None:
-        """Refuse a token or a value that no sampler could honour (`InvalidRequestError`)."""
+        """Raise InvalidRequestError for a token or a value that no sampler could honour."""
         if self.token < 0 or not -MAX_BIAS <= self.value <= MAX_BIAS:
             says = f"logit_bias of {self.value!r} for token {self.token} is out of range"
             raise InvalidRequestError(says, "logit_bias")
@@ -39,8 +39,8 @@ class LogitBias:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The log-probability of a drawn token by the model's scores as they are, before anything changes them, and those
-    of the likeliest tokens, the likeliest first.
+    """The log-probability of a drawn token, and those of the likeliest tokens in descending order. All are by the
+    model's own scores, before sampling parameters change them.
     """
 
     logprob: Finite
@@ -52,14 +52,14 @@ class TokenLogprob:
 class SamplingParams:
     """How tokens are chosen. The defaults are greedy.
 
-    `seed` fixes a request's draws whatever else is in its batch; None draws one per request.
-    `top_k` 0 and `top_p` 1 switch those off. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
+    `seed` fixes a request's draws whatever else is in its batch; None: a random one per request.
+    `top_k` 0 and `top_p` 1 have no effect. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
     output tokens count. `frequency_penalty` is subtracted once per occurrence of a token in the output,
     `presence_penalty` once if it occurs there (OpenAI's definitions); forced tokens of a grammar count.
 
-    The text ends at the model's end-of-text tokens, unless `ignore_eos`, and at `stop_token_ids`; none of them is part
-    of the output. Neither these nor a stop string end it before `min_tokens`; a grammar's end does. With `logprobs`,
-    the result has the log-probability of each token that was drawn, and those of so many of the likeliest.
+    The text ends at the model's end-of-text tokens, unless `ignore_eos`, and at `stop_token_ids`; the output contains
+    none of them. Before `min_tokens`, only the end of a grammar ends it. With `logprobs`, the result has the
+    log-probability of each drawn token, and those of that many of the likeliest tokens.
     """
 
     max_tokens: int = 256
@@ -110,7 +110,7 @@ class SamplingParams:
 
     @property
     def changes_scores(self) -> bool:
-        """Whether scores change by more than a repetition penalty before tokens are chosen."""
+        """Whether anything but a repetition penalty changes scores before tokens are chosen."""
         return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias or self.min_tokens)
 
     @property
@@ -120,17 +120,17 @@ class SamplingParams:
 
     @property
     def beyond_beams(self) -> list[str]:
-        """Names of the parameters that have a value with which no beams can be searched."""
+        """Names of the parameters whose values exclude a beam search."""
         plain = SamplingParams(self.max_tokens)
         names = ("temperature", "stop", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias")
         return [name for name in (*names, "logprobs") if getattr(self, name) != getattr(plain, name)]
 
 
 class EarlyStopping(StrEnum):
-    """When a beam search ends that has as many complete texts as beams (the values of transformers' option)."""
+    """When a beam search that has as many complete texts as beams ends (the values of transformers' option)."""
 
     FULL = "true"  # at once
-    LIKELY = "false"  # when no beam is likely to become better, as far as its present length tells
+    LIKELY = "false"  # when no beam is likely to become better, judged by its present length
     NEVER = "never"  # when none can become better
 
 
@@ -138,7 +138,7 @@ class EarlyStopping(StrEnum):
 class BeamSearch:
     """Keep the `width` likeliest beginnings; a text ranks by its log-probability over its length ** `length_penalty`.
 
-    It is transformers': its results are those of `generate(num_beams=width, length_penalty=..., early_stopping=...)`.
+    The results are those of transformers' `generate(num_beams=width, length_penalty=..., early_stopping=...)`.
     """
 
     width: int

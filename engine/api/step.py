@@ -1,10 +1,10 @@
-"""A step as data: what crosses from scheduling to execution, and what comes back.
+"""A step as data: what scheduling sends to execution, and what comes back.
 
-Everything is plain columns (numpy arrays that nothing changes), so that a step can be sent to another process or
-another GPU. Scheduling builds steps from sequences; warm-up and padding build them directly. Execution knows nothing of
-sequences or requests.
+Everything is plain columns (numpy arrays that nobody changes), so that a step can be sent to another process or another
+GPU. Scheduling builds steps from sequences; warm-up and padding build them directly. Execution does not know sequences
+or requests.
 
-Shapes: N members of the step, G groups, A rows that start over, K updates of V values.
+Shapes: N members of the step, G groups, A rows that start over, K updates of V values in all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MAX_TOP_K = 2**31 - 1  # no vocabulary is larger
 
 
 class Start(NamedTuple):
-    """A sequence that gets a row. Its request's own seed, which may be None, is ignored.
+    """A sequence that gets a row. The seed in its sampling parameters, which can be None, is ignored.
 
-    `end_tokens` may end its output, but for those that are banned from it until it has `min_tokens`.
+    `end_tokens` end its output; they are banned until it has `min_tokens`.
     """
 
     row: int
@@ -42,9 +42,9 @@ class Start(NamedTuple):
 
 
 class StartedRows(NamedTuple):
-    """Rows that start over: what they held is stale. Each [A], with the sampling parameters of the new sequences.
+    """Rows that start over, whose earlier contents are stale. Each [A], with the new sequences' sampling parameters.
 
-    `logprobs`: how many of the likeliest tokens' log-probabilities are wanted beside the chosen one's; -1 for none.
+    `logprobs`: how many of the likeliest tokens get log-probabilities in addition to the drawn one; -1: none at all.
     """
 
     rows: Int64
@@ -74,9 +74,9 @@ class StartedRows(NamedTuple):
 
 
 class RowBiases(NamedTuple):
-    """What is added to the scores of single tokens in rows that start over: each [E], for positions before `untils`.
+    """Biases of single tokens' scores in rows that start over: each [E]; they apply to positions before `untils`.
 
-    BANNED bans a token: end tokens are banned until an output has its minimum of tokens.
+    The value BANNED bans a token: end tokens are banned until an output has its minimum number of tokens.
     """
 
     rows: Int64
@@ -86,7 +86,7 @@ class RowBiases(NamedTuple):
 
     @classmethod
     def of(cls, started: Iterable[Start]) -> RowBiases:
-        """Columns of the biases of these rows, and of their end tokens where outputs have a minimum."""
+        """The biases of these rows, and bans of their end tokens where outputs have a minimum."""
         entries: list[tuple[int, int, int, float]] = []
         for row, sampling, _, prompt_tokens, end_tokens in started:
             entries += [(row, bias.token, FOREVER, bias.value) for bias in sampling.logit_bias]
@@ -112,7 +112,7 @@ class Groups(NamedTuple):
 class RowUpdates(NamedTuple):
     """Values that rows on the device lack. Update k goes to row `rows[k]` from place `firsts[k]` on.
 
-    `rows`, `firsts` and `counts` are [K]; `values` [V] are those of all updates, one update after the other.
+    `rows`, `firsts` and `counts` are [K]; `values` [V] concatenates the values of all updates.
     """
 
     rows: Int32
@@ -122,8 +122,8 @@ class RowUpdates(NamedTuple):
 
 
 class StateCopies(NamedTuple):
-    """States of recurrent layers that are copied from slots `sources` to `targets`, each [C], no target twice. A row's
-    own slot has its number; those behind the rows' keep states for other sequences.
+    """Copies of recurrent layers' states from slots `sources` to `targets`, each [C], with distinct targets. A row's
+    slot has the row's number; the slots after the rows' keep states for other sequences.
     """
 
     sources: Int32
@@ -152,12 +152,12 @@ class AdapterCopies(NamedTuple):
 
 
 FOREVER = 2**31 - 1  # a position that no token has
-BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
+BANNED = -1e4  # far below any score, but finite: if a schema allows nothing else, the token is still drawn
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (
     _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 3 * "ii" + "iiii?"
-)  # in a step's bytes; the widest first: all are aligned
+)  # in a step's bytes; the widest come first, so that all are aligned
 
 NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
 NO_LOGPROBS: Mapping[int, TokenLogprob] = MappingProxyType({})
@@ -171,14 +171,14 @@ NO_ADAPTER = -1
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One forward pass over N members, those with a single token first.
+    """One forward pass over N members; members with a single token come first.
 
-    A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
-    them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before; of
-    G groups of layers, row r has the block tables r * G to r * G + G - 1.
-    States are `restored` before the pass, and `kept` after it. If some members have an adapter, `adapters` are their
-    slots, NO_ADAPTER for the others; if none has, it is empty. `placed` adapters are copied to their slots before.
-    Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
+    A member computes tokens `starts` to `starts + counts` of its row. If it `samples`, it then draws the next token,
+    which the device writes to the row. `new_tokens` and `new_blocks` are written to the rows before the pass; with G
+    groups of layers, row r has the block tables r * G to r * G + G - 1.
+    States are `restored` before the pass, and `kept` after it. If any member has an adapter, `adapters` has each
+    member's slot or NO_ADAPTER; otherwise it is empty. `placed` adapters are copied to their slots before the pass.
+    Grammar masks are not part of a step: they are filled while its forward pass runs, and `Runner.sample` gets them as
     `StepMasks`.
     """
 
@@ -190,15 +190,15 @@ class Step:
     started: StartedRows = NO_ROWS
     new_tokens: RowUpdates = NO_UPDATES
     new_blocks: RowUpdates = NO_UPDATES
-    biases: RowBiases = NO_BIASES  # of those that are started
+    biases: RowBiases = NO_BIASES  # of the rows in `started`
     restored: StateCopies = NO_COPIES
     kept: StateCopies = NO_COPIES
     placed: AdapterCopies = NO_ADAPTERS
-    adapters: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or none
+    adapters: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
 
     @classmethod
     def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
-        """Members that belong to no sequence, with so many tokens each, all in the padding row; none samples."""
+        """Members with these numbers of tokens in the padding row, which no sequence has; none of them samples."""
         members = len(counts)
         rows, starts = np.full(members, row, np.int32), np.zeros(members, np.int32)
         return cls(rows, starts, np.array(counts, np.int32), np.zeros(members, np.bool_))
@@ -235,7 +235,7 @@ class Step:
 
     @cached_property
     def ends(self) -> Int32:
-        """Position after each member's last computed token: where a sampled one goes [N]."""
+        """Position after each member's last computed token [N]; a sampled token goes there."""
         return self.starts + self.counts
 
     @cached_property
@@ -274,12 +274,12 @@ class Step:
 
 
 class StepMasks(NamedTuple):
-    """The tokens that a step's R sampling members may draw: masks in a table that the device keeps.
+    """The tokens that a step's R sampling members may draw, as masks in a table that the device keeps.
 
-    `places` [R] are those of the members' masks; at place ANY is one that allows everything. `new` [U, ceil(V / 32)]
-    are masks that this step brings, with a bit set for each allowed token of V, lowest first; `targets` [U] are the
-    places that they are written to before any is read, each once. A table has places for all that are remembered
-    (`remembered_masks`), and behind them one for each row of the engine: for masks of a single step.
+    `places` [R] are the places of the members' masks; the mask at place ANY allows everything. `new` [U, ceil(V / 32)]
+    are the masks that this step adds, with a bit for each allowed token of a vocabulary of V, lowest first. They are
+    written to the distinct places `targets` [U] before any is read. The table has places for `remembered_masks`,
+    and after them one per row of the engine, for masks of a single step.
     """
 
     places: Int32
@@ -287,7 +287,7 @@ class StepMasks(NamedTuple):
     targets: Int32
 
     def of(self, members: Sequence[int]) -> StepMasks:
-        """For these of the sampling members; with all that is new, since later steps count on it."""
+        """The masks of these sampling members, with all new masks, since later steps rely on them."""
         return self._replace(places=self.places[members])
 
     def to_bytes(self) -> bytes:
@@ -307,18 +307,18 @@ class StepMasks(NamedTuple):
 
 ANY = 0
 _MAX_MASKS = 8_192
-_MASK_BYTES = 1 << 27  # 16 KiB each for a vocabulary of 131,072: pages that are never written cost a CPU nothing
+_MASK_BYTES = 1 << 27  # 16 KiB per mask of 131,072 tokens; pages that are never written cost a CPU nothing
 
 
 def remembered_masks(vocab_size: int) -> int:
-    """How many masks a device remembers: at places 1 to this one."""
+    """The number of masks that a device remembers, at places 1 to this number."""
     return min(_MAX_MASKS, max(1, _MASK_BYTES // (4 * -(-vocab_size // 32))))
 
 
 class StepResult(NamedTuple):
     """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds.
 
-    `replayed`: its forward pass came from a CUDA graph. `logprobs` are those of the rows that want some.
+    `replayed`: its forward pass was replayed from a CUDA graph. `logprobs` has the rows that ask for them.
     """
 
     tokens: list[int]

@@ -9,8 +9,8 @@ from thothy_ai.engine.api.errors import InvalidRequestError
 
 MAX_TEMPLATE_OPTIONS = 16
 MAX_OPTION_NAME, MAX_OPTION_TEXT = 64, 1_000  # characters
-_MAX_INTEGER = 2**53  # which every JSON reader keeps exact
-# What the engine itself gives to the template, and the arguments of transformers' functions that render it.
+_MAX_INTEGER = 2**53  # up to here, every JSON reader is exact
+# Names that the engine itself passes to the template, and arguments of transformers' functions that render it.
 RESERVED = frozenset(
     ("messages", "conversation", "conversations", "chat", "tools", "documents", "chat_template", "template",
      "add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation", "max_length",
@@ -22,9 +22,10 @@ TemplateOption = str | int | float | bool | None
 
 
 def check_template_options(options: Mapping[str, TemplateOption]) -> None:
-    """InvalidRequestError for too many, for a name that is taken or not a variable, and for values other than scalars.
+    """Raise InvalidRequestError for too many options, for names that are reserved or not identifiers, and for values
+    that are not scalars.
 
-    A variable that ends in `_token` would be a special token, which only the model's own template may write.
+    Names that end in `_token` are reserved: they are special tokens, which only the model's own template may write.
     """
     if len(options) > MAX_TEMPLATE_OPTIONS:
         says = f"{len(options)} template options; {MAX_TEMPLATE_OPTIONS} are possible"

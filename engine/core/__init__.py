@@ -1,1 +1,1 @@
-"""The engine core: the loop, how sequences gain tokens, and what each costs."""
+"""The engine core: the loop, how sequences gain tokens, and what each sequence costs."""

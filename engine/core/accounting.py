@@ -1,9 +1,9 @@
 """Divides each step's measured seconds over its members, so that the shares add up to the device's busy time.
 
-A member's weight is its cost by count: floating-point operations of its tokens through the GEMMs, of the output head
-where it samples, of attention; and bytes of KV read. Only the ratio of the device's two rates matters.
-A shared prefix is computed by one member and charged to it alone; the cost of reading it is divided over its readers.
-A layer with a window costs what lies within it.
+A member's weight is its counted cost: the floating-point operations of its tokens in GEMMs and attention, and in the
+output head if it samples; and the bytes of KV that it reads. Only the ratio of the device's two rates matters.
+A shared prefix is charged to the member that computes it; the cost of reading it is divided among its readers.
+A layer with a window costs only what lies within the window.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from thothy_ai.engine.api.step import Float64, Int32, Step
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds by count, before measurement scales them. `windows`: of layers, each with the share of all numbers in
-    heads that is theirs. `chunked`: windows are chunks.
+    """Counted seconds, before measurement scales them. `windows`: the layers' windows, each with its share of all
+    heads' numbers. `chunked`: windows are chunks.
     """
 
     token: float
     sample: float
     attended: float  # per (query, key) pair
     read: float  # per token of KV read
-    state: float = 0.0  # per member, whose recurrent layers' states are read and written
+    state: float = 0.0  # per member, to read and write the states of recurrent layers
     windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)
     chunked: bool = False
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
-        """What each member costs [N], always positive; what a group reads once is divided over its members."""
+        """The cost of each member [N], always positive; a group's shared reads are divided over its members."""
         weights: Float64 = step.counts * self.token + step.samples * self.sample + self.state
         for window, share in self.windows:
             if window is None:
@@ -51,13 +51,13 @@ class StepCost:
 
 
 def _pairs_until(ends: Int32, window: int) -> Float64:
-    """Pairs of sequences' first `ends` queries: as many keys for each as it is far from the start, up to the window."""
+    """(query, key) pairs of the first `ends` queries: query i has i + 1 keys, at most `window`."""
     short = np.minimum(ends, window).astype(np.float64)
     return short * (short + 1) / 2 + (ends - short) * window
 
 
 def _pairs_in_chunks(ends: Int32, chunk: int) -> Float64:
-    """The same, each as far from the start of its chunk."""
+    """(query, key) pairs of the first `ends` queries, each with the keys of its chunk up to itself."""
     whole, rest = (part.astype(np.float64) for part in np.divmod(ends, chunk))
     return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / 2
 

@@ -1,7 +1,7 @@
 """Loads and unloads adapters while the core runs.
 
-A folder is read on a thread of its own. Between two steps, the core's thread then makes room on the device, for the
-first adapter, and gives the weights their name.
+A separate thread reads the folder. Between two steps, the core's thread then registers the weights under their name;
+before the first adapter, it makes room on the device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class AdapterLoading:
-    """Owns the thread that reads folders. Without a `base`, or slots, all are refused."""
+    """Owns the thread that reads folders. Without a `base` or without slots, every adapter is refused."""
 
     def __init__(
         self, library: AdapterLibrary, config: EngineConfig, base: AdaptedModel | None, requests: Requests
@@ -36,8 +36,8 @@ class AdapterLoading:
         self._library, self._config, self._base, self._requests = library, config, base, requests
         self._reader = ThreadPoolExecutor(1, "engine-adapters")
         self._lock = threading.Lock()
-        self._open: set[Future[AdapterInfo]] = set()  # that have no answer yet
-        self._started = False  # the core's thread has made room
+        self._open: set[Future[AdapterInfo]] = set()  # not answered yet
+        self._started = False  # whether the core's thread has made room
         self._closed = False
 
     @property
@@ -45,12 +45,12 @@ class AdapterLoading:
         return self._library.infos
 
     def stats(self, slots: AdapterStats) -> AdapterStats:
-        """With what the library knows."""
+        """The statistics of `slots`, completed by the library's."""
         return replace(slots, changes=self._library.changes, loaded=len(self._library.infos))
 
     def load(self, name: str, folder: str) -> Future[AdapterInfo]:
         loaded: Future[AdapterInfo] = Future()
-        loaded.set_running_or_notify_cancel()  # whoever waits may give up, and it is answered all the same
+        loaded.set_running_or_notify_cancel()  # a caller that gives up can no longer cancel it
         if self._base is None or not self._config.adapter_slots:
             says = "start the engine with --adapter-slots 8"
             if self._base is None:
@@ -77,7 +77,7 @@ class AdapterLoading:
         return unloaded
 
     def close(self) -> None:
-        """Load no more, and answer all that wait. Called when the core ends."""
+        """Refuse all open and further loads. Called when the core ends."""
         with self._lock:
             self._closed = True
             waiting = [*self._open]
@@ -91,7 +91,7 @@ class AdapterLoading:
         try:
             check_adapter_name(name)
             adapter = read_adapter(name, folder, base)
-        except Exception as error:  # noqa: BLE001  it fails this adapter only
+        except Exception as error:  # noqa: BLE001  only this adapter fails
             self._settle(loaded, error)
             return
         self._requests.put(partial(self._install, base, adapter, loaded))
@@ -103,13 +103,13 @@ class AdapterLoading:
             return
         if (failure := self._make_room(base)) is not None:
             self._settle(loaded, failure)
-            torch.cuda.empty_cache()  # what the attempt took
+            torch.cuda.empty_cache()  # what the failed attempt allocated
             return
         self._requests.drop(self._library.put(adapter))
         self._settle(loaded, adapter.info)
 
     def _make_room(self, base: AdaptedModel) -> AdapterLoadError | None:
-        """Before the first adapter; returns why there is none. The engine goes on without."""
+        """Make room on the device before the first adapter; returns the error if there is none. The engine goes on."""
         config = self._config
         if self._started:
             return None
@@ -129,7 +129,7 @@ class AdapterLoading:
         return None
 
     def _settle(self, loaded: Future[AdapterInfo], outcome: AdapterInfo | Exception) -> None:
-        """Answer it, unless another thread has."""
+        """Set a load's outcome, unless another thread has."""
         with self._lock:
             if loaded not in self._open:
                 return

@@ -18,21 +18,21 @@ from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 
 class Counters:
-    """`stats` are those since the start."""
+    """`stats` has the totals since the start."""
 
     def __init__(self) -> None:
         self.stats = CoreStats()
         self.timing = Timing()
-        self._mask_seconds = 0.0  # not in `stats` yet, as the next
+        self._mask_seconds = 0.0  # this and the next: not in `stats` yet
         self._wait_seconds = 0.0
-        self._work_since = self._read_at = time.perf_counter()  # when the last step was read; or work came, if later
+        self._work_since = self._read_at = time.perf_counter()  # when the last step was read or, if later, work arrived
 
     def resume(self) -> None:
-        """After a time without requests, work has come."""
+        """Work has arrived after a time without requests."""
         self._work_since = time.perf_counter()
 
     def count_admitted(self, scheduled: ScheduledStep) -> None:
-        """Add prompts that start to run, and how much of them was cached; resumed ones were counted before."""
+        """Add the prompts that start to run and their cached tokens; resumed sequences were counted before."""
         new = [sequence for sequence in scheduled.admitted if not sequence.preemptions]
         if new:
             self.timing.admitted(new)
@@ -42,7 +42,7 @@ class Counters:
             )
 
     def count_step(self, scheduled: ScheduledStep, result: StepResult, shares: Shares) -> None:
-        """Add a step that was read."""
+        """Add a step whose results were read."""
         step = scheduled.step
         prefill = int(step.counts[scheduled.prefill].sum())
         gained = self.stats.plus(
@@ -64,7 +64,7 @@ class Counters:
             replayed_steps=result.replayed,
             gap_seconds=max(0.0, self._read_at - self._work_since - result.seconds),
         )
-        sequences = len(np.unique(step.rows))  # each may have several members
+        sequences = len(np.unique(step.rows))  # a sequence can have several members
         self.timing.step(result.seconds, sequences)
         self._work_since = self._read_at
         self._mask_seconds = self._wait_seconds = 0.0
@@ -72,14 +72,14 @@ class Counters:
 
     @contextmanager
     def filling_masks(self) -> Iterator[None]:
-        """Add the time that the block takes of the core, for grammar masks, with the next step that is read."""
+        """Count the block's time as the core's work on grammar masks; it is added with the next step that is read."""
         began = time.perf_counter()
         yield
         self._mask_seconds += time.perf_counter() - began
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Add the time that the block takes, in which the host waits for the device to end a step."""
+        """Count the block's time as the host's wait for the device to finish a step."""
         began = time.perf_counter()
         yield
         self._read_at = time.perf_counter()

@@ -3,15 +3,15 @@
     overlap off      forward N   masks N   sample N   read N   plan N+1   forward N+1 …
     overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
-With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
-other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
-masks to wait for: it is sampled as soon as its forward is launched. Once step N+2 is launched, and before the core
-waits for step N+1, what step N gained is counted and reported, and grammars catch up with its tokens that only went on
-with a text. Both orders run the same pieces; requests and aborts are taken between steps.
+With overlap, the device has the forward pass of step N+1 queued while the host reads step N and advances grammars.
+While other threads fill the masks of step N+1, this thread settles step N and plans step N+2. A step without grammars
+needs no masks, so it is sampled as soon as its forward pass is launched. After launching step N+2, and before it waits
+for step N+1, the core counts and reports the tokens of step N, and grammars catch up with those of them that only
+continued a text. Both orders run the same pieces; requests and aborts are taken between steps.
 
-The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
+The runner gets a `Step`, which is plain data; only the core knows which sequences its members stand for.
 
-Owns the scheduler, the runner, the record of remembered masks and the counters. Other threads talk to it through
+Owns the scheduler, the runner, the record of remembered masks and the counters. Other threads reach it through
 `Requests`, which owns the sequences, and read frozen snapshots.
 """
 
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class _Launched(NamedTuple):
-    """A step on the device, with the sequences in it. `constrained`: some have a grammar, and sampling needs masks."""
+    """A step on the device, with its sequences. `constrained`: some have a grammar, so that sampling needs masks."""
 
     scheduled: ScheduledStep
     handle: LaunchedStep
@@ -72,7 +72,7 @@ class _Launched(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The results of a step, and the seconds of its members."""
+    """The results of a step, and its members' shares of its seconds."""
 
     scheduled: ScheduledStep
     result: StepResult
@@ -82,9 +82,9 @@ class _Read(NamedTuple):
 class EngineCore:
     """Implements `Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks.
 
-    Without `grammars`, requests with a schema are refused; without a `base`, adapters are. Steps that are not
-    `repeatable` are not tried again when they run out of memory. `step_seconds`: those of decode steps without KV, by
-    the captured sizes, where they were measured.
+    Without `grammars`, requests with a schema are refused; without a `base`, adapters are. Unless steps are
+    `repeatable`, they are not tried again after running out of memory. `step_seconds`: measured seconds of decode steps
+    without KV, by captured size; empty if they were not measured.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class EngineCore:
         self._adapters = AdapterLoading(library, config, base, self._requests)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
-        self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
-        self._unread: list[ScheduledStep] = []  # being launched, or not read yet
-        self._waited = 0.0  # seconds, for the step that was read last
+        self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars must catch up
+        self._unread: list[ScheduledStep] = []  # being launched, or launched and not read yet
+        self._waited = 0.0  # seconds spent waiting for the step that was read last
         self._stopping = threading.Event()
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
@@ -131,7 +131,7 @@ class EngineCore:
         self.failure: StepFailedError | None = None
 
     def start(self, file: AdmissionFile | None = None) -> None:
-        """Start the core's threads, which record in `file` what they begin with."""
+        """Start the core's threads, which record in `file` the requests that they begin."""
         self._requests.start(file)
         self._thread.start()
 
@@ -140,7 +140,7 @@ class EngineCore:
         return self._ended.wait(timeout)
 
     def give_up(self, error: Exception) -> None:
-        """End the core with this error, from another thread: its own waits for a device that will not answer."""
+        """End the core with this error. For other threads, when the core's own waits for a device that hangs."""
         if not self._ended.is_set():
             self._fail(error)
             log.error("the core ends: %s", self.failure)
@@ -150,7 +150,7 @@ class EngineCore:
             self._ended.set()
 
     def submit(self, request: CoreRequest, grammar: Grammar | None = None) -> None:
-        """Queue a request. `grammar` is used instead of its schema's, and has its limit already."""
+        """Queue a request. `grammar` replaces the one of its schema, and already has its token limit."""
         self._requests.submit(request, grammar)
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
@@ -212,7 +212,7 @@ class EngineCore:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         began = time.perf_counter()
         step = self._launch(last)
-        self._publish()  # of the step before the last: launching it does not wait for threads that report events
+        self._publish()  # the step before the last; only now, so that the launch did not wait for the reporting
         catch_up(dict.fromkeys(sequence.grammar for sequence, _ in self._took))
         self._took = ()
         read = None if last is None else self._read(last)
@@ -223,7 +223,7 @@ class EngineCore:
         if read is not None:
             self._settle(read)
         drafter = self._drafter if step is not None and self._drafts_pay() else None
-        # A step with drafts is read first: only then is known how many of its tokens the sequences have.
+        # A step with drafts is read before the next is planned: only its results tell how many tokens were right.
         if step is not None and (drafter is not None or step.scheduled.drafts or not self._config.overlap):
             self._sample(step, masks)
             read = self._read(step)
@@ -233,7 +233,7 @@ class EngineCore:
         self._plan(idle=step is None, drafter=drafter)
         if step is not None:
             self._sample(step, masks)
-        # A turn that reads two steps says nothing: it waited for both.
+        # A turn that reads two steps is no measure of the host's time: it waited for both.
         if self._drafter is not None and read is not None and was_busy and (last is None or step is not None):
             hidden = self._waited if step is not None else read.result.seconds
             took = time.perf_counter() - began - hidden
@@ -241,14 +241,14 @@ class EngineCore:
         return step
 
     def _drafts_pay(self) -> bool:
-        """Whether to read this step before the next is planned, so that the next may have drafts."""
+        """Whether to read this step before planning the next, so that the next can have drafts."""
         running = self._scheduler.running
         return self._drafter is not None and self._drafter.is_worthwhile(running, self._config.max_rows - running)
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, if there is one, and sample it unless it needs masks.
 
-        While `last` is unread, a failure may come from either.
+        While `last` is unread, either step may have caused a failure.
         """
         self._unread = [last.scheduled] if last else []
         scheduled, self._planned = self._planned, None
@@ -261,11 +261,11 @@ class EngineCore:
         self._scheduler.token_budget = self._launcher.token_limit
         constrained = any(sequence.grammar is not None for sequence, _ in scheduled.sampling_members)
         if not constrained:
-            self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
+            self._launcher.sample(handle, None)  # at once: the device must not wait for the host to read the last
         return _Launched(scheduled, handle, constrained)
 
     def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
-        """Sample a launched step under its masks; one without any has been sampled."""
+        """Sample a launched step under its masks; a step without masks was sampled at its launch."""
         if masks is not None:
             with self._counters.filling_masks():
                 filled = masks.wait()
@@ -298,7 +298,7 @@ class EngineCore:
         return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
 
     def _settle(self, read: _Read) -> None:
-        """Give a step's seconds to its members, and retire those that are done; the others are reported later."""
+        """Charge a step's seconds to its members, and retire finished ones; the others are reported later."""
         for sequence, share in zip(read.scheduled.members, read.shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
@@ -307,7 +307,7 @@ class EngineCore:
         self._unreported.append(read)
 
     def _report(self) -> None:
-        """Count the steps that were settled, and report their tokens. After an error, the others are dropped."""
+        """Count the settled steps and report their tokens. If one fails, the others are dropped."""
         reads, self._unreported = self._unreported, []
         for read in reads:
             self._counters.count_step(read.scheduled, read.result, read.shares)

@@ -1,7 +1,8 @@
-"""Launches steps, in parts where the device has no memory for a whole one.
+"""Launches steps, and splits those for which the device has too little memory into parts.
 
-Parts are steps too, and run one after the other. Members keep the order in which they were planned: where one reads
-another's KV, the other was planned before it. What a launch had written before it failed is written again, the same.
+Parts are steps themselves, and run one after the other. Members keep the order in which they were planned, so that a
+member comes after those whose KV it reads. A failed launch may have written some values; they are overwritten with
+equal ones.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 log = logging.getLogger(__name__)
 
-_Draw = tuple[int, int]  # of a member: its row, and the position of the token
+_Draw = tuple[int, int]  # row, and position of the drawn token
 
-_CALM_STEPS = 1000  # without running out of memory, until steps may have twice as many tokens again
+_CALM_STEPS = 1000  # steps within memory after which the token limit doubles
 
 
 class StepPart(NamedTuple):
-    """A step, or a part of one. `order` [N]: its members' places in the order in which they were planned."""
+    """A step or a part of one. `order` [N]: its members' places in the order of planning."""
 
     step: Step
     order: Int32
 
     def halves(self) -> tuple[StepPart, StepPart]:
-        """Two parts with half the tokens each, the first to be run first; a member may be in both."""
+        """Two parts with half the tokens each, in the order to run; a member can be in both."""
         counts = self.step.counts[self.order]
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
@@ -47,7 +48,9 @@ class StepPart(NamedTuple):
         )
 
     def _with(self, counts: Int32, skipped: Int32) -> StepPart:
-        """Members with so many tokens each, in planning order, after those skipped; those with none are left out."""
+        """A part with `counts` tokens of each member after the first `skipped`, both in planning order. Members without
+        tokens are left out.
+        """
         step, kept = self.step, counts > 0
         planned, counts, skipped = self.order[kept], counts[kept], skipped[kept]
         singles_first = np.argsort(counts > 1, kind="stable")
@@ -67,7 +70,7 @@ class LaunchedStep:
     parts: tuple[StepHandle, ...]
 
     def read(self) -> StepResult:
-        """The results; waits for this step, not for one that was launched after it."""
+        """The results; waits for this step, but not for steps launched after it."""
         results = [part.read() for part in self.parts]
         if len(results) == 1:
             return results[0]
@@ -81,10 +84,10 @@ class LaunchedStep:
 
 
 class StepLauncher:
-    """Launches steps on a runner. `token_limit`: how many tokens the next step should have at most.
+    """Launches steps on a runner. `token_limit`: the most tokens that the next step should have.
 
-    The limit falls to what the device had memory for, and doubles every `_CALM_STEPS` steps until it is `most` again.
-    A step that is not `repeatable` is not tried again: its layers may have overwritten the states that it began with.
+    The limit falls to what the device had memory for, and doubles every `_CALM_STEPS` steps up to `most`. Steps are not
+    tried again unless they are `repeatable`: their layers may have overwritten the states that they began with.
     """
 
     def __init__(self, runner: StepRunner, most: int, *, repeatable: bool = True) -> None:
@@ -93,7 +96,7 @@ class StepLauncher:
         self.token_limit = most
 
     def forward(self, scheduled: ScheduledStep) -> LaunchedStep:
-        """Launch a step's forward pass; raises what the runner raises, and out of memory for a single token only."""
+        """Launch a step's forward pass. Raises the runner's errors; out of memory only for a single token."""
         step = scheduled.step
         whole = self._launch(step)
         if whole is not None:
@@ -116,7 +119,7 @@ class StepLauncher:
             sample_or_retry(self._runner, part, None if masks is None else masks.of(own))
 
     def _in_parts(self, failed: StepPart) -> list[StepHandle]:
-        """Launch a step that ran out of memory in halves, with what is cached given back; a single token once more."""
+        """Free cached memory and launch a step that ran out of memory again, in halves; a single token as it is."""
         torch.cuda.empty_cache()
         if failed.step.num_tokens == 1:
             return [self._runner.forward(failed.step)]
@@ -124,14 +127,14 @@ class StepLauncher:
         return [handle for half in failed.halves() for handle in self._of_part(half)]
 
     def _of_part(self, part: StepPart) -> list[StepHandle]:
-        """Launch a part; in halves, untried, if it has more tokens than there is memory for by now."""
+        """Launch a part; one with more tokens than the current limit is halved without a try."""
         if part.step.num_tokens > self.token_limit:
             return [handle for half in part.halves() for handle in self._of_part(half)]
         whole = self._launch(part.step)
         return [whole] if whole is not None else self._in_parts(part)
 
     def _launch(self, step: Step) -> StepHandle | None:
-        """None out of memory: with the error goes what the frames of the failed launch held."""
+        """Launch a step; None if out of memory. Dropping the error frees what the failed launch's frames held."""
         try:
             return self._runner.forward(step)
         except RuntimeError as error:
@@ -142,7 +145,7 @@ class StepLauncher:
 
 
 def _draws(step: Step) -> list[_Draw]:
-    """The members that sample: a row may draw tokens for several positions."""
+    """The members that sample; a row can draw tokens for several positions."""
     rows: list[int] = step.rows[step.samples].tolist()
     ends: list[int] = step.ends[step.samples].tolist()
     return list(zip(rows, ends, strict=True))

@@ -1,12 +1,11 @@
 """`Requests`: takes requests and commands in, on any thread, and ends requests, on the core's thread.
 
-    submitted ──▶ [waiting for its grammar, on threads of their own ──▶] queued ──▶ running ──▶ ended
+    submitted ──▶ [waiting for its grammar, compiled by other threads ──▶] queued ──▶ running ──▶ ended
         └──▶ refused      └──▶ refused
 
-Requests and aborts wait in a queue until the core takes them between two steps. Grammars are compiled side by side,
-since llguidance releases the interpreter's lock; a request without a schema does not wait for them. What a request
-gains, and its end, are events, which the core publishes when it has time. Owns the sequences from submission to their
-end.
+Requests and aborts wait in a queue until the core takes them between two steps. Grammars are compiled in parallel,
+since llguidance releases the interpreter's lock; requests without a schema don't wait for them. A request's tokens and
+its end become events, which the core publishes when it has time. Owns the sequences from submission to their end.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ Command = Callable[[], None]
 class Requests:
     """The requests of a core. `eos` are the token ids that end a text; `vocab_size` bounds prompts.
 
-    `on_events` gets refusals at once, on the thread that refuses.
+    `on_events` gets refusals at once, on the refusing thread.
     """
 
     def __init__(
@@ -75,17 +74,17 @@ class Requests:
         self._sequences: dict[str, Sequence] = {}
         self._events: list[Event] = []
         self._admissions = Admissions(CORE)
-        self.beginning: Sequence | None = None  # the one that is being added
+        self.beginning: Sequence | None = None  # being added by `take`
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._schemas: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # no request is queued after the queue was read for the last time
-        self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
-        self._compiling: dict[str, Sequence] = {}  # those that wait for their grammar; as above
+        self._gate = threading.Lock()  # ensures that no request is queued after the queue's last read
+        self._open: set[str] = set()  # ids submitted and not finished; guarded by the gate
+        self._compiling: dict[str, Sequence] = {}  # waiting for their grammar; guarded by the gate
         self._closed = False
-        self.refused = 0  # written behind the gate
+        self.refused = 0  # guarded by the gate
 
     def __len__(self) -> int:
-        """How many the scheduler has."""
+        """The number of sequences in the scheduler."""
         return len(self._sequences)
 
     def start(self, file: AdmissionFile | None) -> None:
@@ -98,7 +97,7 @@ class Requests:
     # ---- any thread
 
     def submit(self, request: CoreRequest, grammar: Grammar | None) -> None:
-        """Queue a request, or report why it is refused. `grammar`: a ready one, instead of the schema's."""
+        """Queue a request, or report why it is refused. `grammar` replaces the one of its schema."""
         with self._gate:
             try:
                 sequence = self._accept(request)
@@ -116,7 +115,7 @@ class Requests:
         self._refuse(request.id, refusal)
 
     def abort(self, request_id: str, reason: FinishReason) -> None:
-        """End a request between steps; one that waits for its grammar, once it has one."""
+        """End a request between steps; if it waits for its grammar, as soon as that is compiled."""
         with self._gate:
             if (waiting := self._compiling.get(request_id)) is not None:
                 waiting.finish(reason)
@@ -124,7 +123,7 @@ class Requests:
         self.put(partial(self._abort, request_id, reason))
 
     def put(self, command: Command) -> None:
-        """Have the core's thread run it between steps."""
+        """Have the core's thread run the command between steps."""
         self._commands.put(command)
 
     def drop(self, adapters: Iterable[int]) -> None:
@@ -167,7 +166,7 @@ class Requests:
 
     def _refuse(self, request_id: str, error: EngineError) -> None:
         with self._gate:
-            self.refused += 1  # first: the statistics that come with the event count it
+            self.refused += 1  # before the event, so that the statistics sent with it count this refusal
         self._on_events([RefusedEvent(request_id, error)])
 
     # ---- the grammars' threads
@@ -189,7 +188,7 @@ class Requests:
                 self._leave(sequence, error if asked else PromptTooLongError(says))
             except EngineError as error:
                 self._leave(sequence, error)
-            except BaseException as error:  # a schema is foreign, and a panic in Rust is no Exception
+            except BaseException as error:  # schemas are untrusted, and a panic in Rust is no Exception
                 log.exception("the schema of request %s could not be compiled", request.id)
                 self._leave(sequence, GrammarError(f"the schema could not be compiled: {error!r}"))
             else:
@@ -197,7 +196,7 @@ class Requests:
         self._schemas.put(None)  # for the other threads
 
     def _leave(self, sequence: Sequence, error: EngineError | None = None) -> None:
-        """Queue a sequence that waits no more, or refuse it. The core may have ended, and the sequence with it."""
+        """Queue a sequence whose grammar is compiled, or refuse it. No effect if the core has ended meanwhile."""
         with self._gate:
             if self._compiling.pop(sequence.request.id, None) is None:
                 return
@@ -211,7 +210,7 @@ class Requests:
     # ---- the core's thread
 
     def take(self, *, wait: bool) -> None:
-        """Run the commands of other threads; with nothing else to do (`wait`), wait for one."""
+        """Run the commands of other threads; with `wait`, wait for one first."""
         if wait:
             self._commands.get()()
             self._counters.resume()
@@ -219,12 +218,12 @@ class Requests:
             self._commands.get()()
 
     def begin(self, sequences: Iterable[Sequence]) -> None:
-        """Record that these are about to run, before the device may fail."""
+        """Record that these sequences are about to run, in case the device fails with them."""
         for sequence in sequences:
             self._admissions.enter(sequence.request.id)
 
     def emit(self, sequences: Iterable[Sequence]) -> None:
-        """Add events for the tokens that have none yet, and count them."""
+        """Add events for tokens that were not reported yet, and count them."""
         total = 0
         for sequence in sequences:
             if gained := tuple(sequence.tokens[sequence.reported :]):
@@ -256,7 +255,7 @@ class Requests:
             self._scheduler.check()
 
     def abandon(self, failure: StepFailedError | None) -> None:
-        """Accept no more, and end every request that is left with an error."""
+        """Accept no further requests, and end all remaining ones with an error."""
         with self._gate:
             self._closed = True
             compiling, self._compiling = self._compiling, {}
@@ -277,7 +276,7 @@ class Requests:
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
         if self._closed:
-            return  # its end is all that is left to report
+            return  # only its end remains to be reported
         self.beginning = sequence
         with self._admissions.entered(sequence.request.id):
             take_forced(sequence)

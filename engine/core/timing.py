@@ -1,7 +1,7 @@
 """Histograms of steps and of requests' waits. Owned by the core's counters.
 
-A step costs two observations; a request three, when it starts, when its first token is sampled, and when it ends. No
-token costs anything.
+A step costs two observations. A request costs three: when it starts, when its first token is sampled and when it ends.
+Other tokens cost none.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Histogram:
 
 
 class _First(NamedTuple):
-    """When the first sampled token of a sequence was read, in monotonic seconds, and how many tokens it had then."""
+    """When a sequence's first sampled token was read, in monotonic seconds, and how many tokens it had then."""
 
     at: float
     tokens: int
 
 
 class Timing:
-    """What `TimingStats` has. Knows the sequences that run, from their first step until they end."""
+    """Fills `TimingStats`. Tracks sequences from their first step until they end."""
 
     def __init__(self) -> None:
         self._step_seconds = Histogram(BOUNDS["step_seconds"])
@@ -48,7 +48,7 @@ class Timing:
         self._queue = Histogram(BOUNDS["queue_seconds"])
         self._first_token = Histogram(BOUNDS["first_token_seconds"])
         self._output_token = Histogram(BOUNDS["output_token_seconds"])
-        self._unsampled: dict[Sequence, int] = {}  # with the tokens that were reported before they ran
+        self._unsampled: dict[Sequence, int] = {}  # running, without a sampled token; forced tokens so far
         self._sampled: dict[Sequence, _First] = {}
 
     @property
@@ -62,12 +62,12 @@ class Timing:
         )
 
     def step(self, seconds: float, sequences: int) -> None:
-        """Count a step that was read."""
+        """Observe a step whose results were read."""
         self._step_seconds.observe(seconds)
         self._step_sequences.observe(sequences)
 
     def admitted(self, sequences: Iterable[Sequence]) -> None:
-        """Sequences have their first step."""
+        """Observe sequences that have their first step."""
         now = time.monotonic()
         for sequence in sequences:
             self._unsampled[sequence] = sequence.reported
@@ -75,7 +75,7 @@ class Timing:
                 self._queue.observe(now - sequence.request.submitted_at)
 
     def reported(self) -> None:
-        """The tokens of a step were reported: those of sequences that had none are their first."""
+        """Observe that a step's tokens were reported; for sequences without any before, they are the first."""
         if not self._unsampled:
             return
         now = time.monotonic()
@@ -86,7 +86,7 @@ class Timing:
                 self._first_token.observe(now - sequence.request.submitted_at)
 
     def ended(self, sequence: Sequence) -> None:
-        """A sequence has ended, whether or not it ever ran."""
+        """Observe the end of a sequence, whether or not it ever ran."""
         self._unsampled.pop(sequence, None)
         first = self._sampled.pop(sequence, None)
         if first is not None and sequence.reported > first.tokens:

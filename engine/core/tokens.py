@@ -1,11 +1,11 @@
 """How a sequence gains tokens: sampled ones, and those that its grammar forces.
 
 Forced tokens are appended as they are found and computed like a prompt's, without sampling (llguidance calls them
-fast-forward tokens). Asking a grammar for them costs more than all other work on a token. It is asked after tokens that
-may end a value, and once its mask leaves no choice. Samples that are still unread then are the first of the forced
-ones: masks allow only those tokens, and reading them changes nothing.
+fast-forward tokens). Asking a grammar for them costs more than all other work on a token, so it is asked only after
+tokens that may end a value, and when its mask leaves no choice. Samples that are unread at that moment equal the first
+forced tokens, since masks allow nothing else; reading them later changes nothing.
 
-A sample of NO_TOKEN ends its sequence: its logits are broken.
+A sample of NO_TOKEN means broken logits, and ends its sequence.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NO_DRAFTS: Mapping[Sequence, DraftedTokens] = MappingProxyType({})
 
 
 class PendingMasks(NamedTuple):
-    """Allowed tokens of a step's sampling members, while they are computed."""
+    """The masks of a step's sampling members, while they are being computed."""
 
     masks: RowMasks
     members: Seq[tuple[Sequence, int]]
-    known: Seq[int]  # rows whose token is known
+    known: Seq[int]  # rows whose next token is known
     filling: Filling
     drafts: Mapping[Sequence, DraftedTokens]
 
     def wait(self) -> StepMasks:
-        """The masks, once all of them are there. Members get the tokens that are forced."""
+        """Wait for all masks and return them. Members also get the tokens that are forced."""
         lacking = self.filling.wait()
         for row in lacking:
             sequence, position = self.members[row]
@@ -59,11 +59,11 @@ class PendingMasks(NamedTuple):
 def start_masks(
     members: Seq[tuple[Sequence, int]], memory: MaskMemory, drafts: Mapping[Sequence, DraftedTokens] = NO_DRAFTS
 ) -> PendingMasks:
-    """Begin to find the masks of sampling members, some of which have a grammar.
+    """Begin to compute the masks of sampling members, some of which have a grammar.
 
-    `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
-    forced, and thus known already, only that one is allowed. Behind a draft, the grammar is that of the draft. Until
-    the masks are there, no member may advance.
+    `members` [R] are sequences with the positions of the tokens to be sampled. If the token at a position is already
+    known because it was forced, its mask allows only that token. After a draft, the draft's grammar applies. No member
+    may advance until the masks are complete.
     """
     masks = RowMasks(len(members), memory)
     grammars: list[tuple[Grammar, int]] = []
@@ -84,9 +84,9 @@ def start_masks(
 
 
 def _follow(sequence: Sequence, draft: DraftedTokens) -> dict[int, Grammar | int]:
-    """Give a draft its spans by the sequence's grammar: what that refuses or forces otherwise, or where `close` must
-    see a mask, is in none. Returns, by the positions in the spans and behind them, the grammar of the draw there,
-    or the token if it is forced.
+    """Divide a draft into spans by the sequence's grammar. The spans end before a token that the grammar refuses,
+    where it forces another one, and where `close` must see a mask. Returns, for each position in the spans and the one
+    after them, the grammar of the draw there, or its token if that is forced.
     """
     grammar, position, found = sequence.grammar, draft.start, dict[int, Grammar | int]()
     if not isinstance(grammar, JsonGrammar):
@@ -109,7 +109,7 @@ def _follow(sequence: Sequence, draft: DraftedTokens) -> dict[int, Grammar | int
 
 
 def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:
-    """The tokens that end a request's text; InvalidRequestError if it names one that the vocabulary does not have."""
+    """The tokens that end a request's text; InvalidRequestError for a stop token outside the vocabulary."""
     biased = [bias.token for bias in sampling.logit_bias]
     for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", biased)):
         if max(tokens, default=0) >= vocab_size:
@@ -124,9 +124,9 @@ def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -
 
 
 def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
-    """Append sampled tokens, and what is likely to be forced after them; set why a sequence ends, if it does.
+    """Append sampled tokens, and forced tokens where some are likely to follow; set why a sequence ends, if it does.
 
-    `samples` are sequences, each once, with the position and the token that was sampled for it.
+    `samples` has each sequence at most once, with the position and the token that was sampled for it.
     """
     taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
     constrained = [
@@ -150,9 +150,9 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
 def take_drafts(
     draws: Iterable[tuple[Sequence, int, int]], drafts: Mapping[Sequence, DraftedTokens]
 ) -> Iterator[tuple[Sequence, int, int]]:
-    """Have sequences gain the drafts that their draws agree with; yields the draw of each sequence that comes next.
+    """Append the drafts that agree with their sequences' draws; yields each sequence's first draw after them.
 
-    `draws` are sequences with the position and the token drawn for it, of each sequence's in order.
+    `draws` are sequences with a position and the token drawn for it, ordered by position within each sequence.
     """
     drawn: dict[Sequence, list[int]] = {}
     for sequence, position, token in draws:
@@ -179,9 +179,9 @@ def take_drafts(
 
 
 def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:
-    """Keep the log-probabilities of what a step's sampling members drew, which come by row, until they are reported.
+    """Keep the log-probabilities of the tokens that a step's members drew, given by row, until they are reported.
 
-    A token that was forced meanwhile was not drawn, and gets none. A member may have lost its row since.
+    A token that was forced meanwhile was not drawn, and gets none. A member can have lost its row since the step.
     """
     for (sequence, position), row in zip(members, step.rows[step.samples].tolist(), strict=True):
         if (drawn := logprobs.get(row)) is not None and position >= len(sequence.tokens):
@@ -189,7 +189,7 @@ def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapp
 
 
 def _take(sequence: Sequence, position: int, token: int) -> bool:
-    """Append a token unless it is known, or ends its sequence, or comes after the end; returns whether it did."""
+    """Append a token unless it is known, ends its sequence or comes after the end; returns whether it was appended."""
     if token == NO_TOKEN:
         sequence.broken = True
         error = NoFiniteScoreError(
@@ -210,7 +210,7 @@ def _take(sequence: Sequence, position: int, token: int) -> bool:
 
 
 def take_forced(sequence: Sequence) -> None:
-    """Append the tokens that are forced next; a grammar's failure ends this sequence alone."""
+    """Append the tokens that the grammar forces next; if the grammar fails, only this sequence ends."""
     grammar = sequence.grammar
     if grammar is None or sequence.finish_reason is not None:
         return
@@ -233,7 +233,7 @@ def take_forced(sequence: Sequence) -> None:
 
 
 def _until_end(sequence: Sequence, forced: Seq[int]) -> Seq[int]:
-    """Those before a token that ends the sequence, if there is one among them that may."""
+    """The forced tokens before the first one that ends the sequence; none ends it before its `min_tokens`."""
     if sequence.end_tokens.isdisjoint(forced):
         return forced
     first = max(0, sequence.request.sampling.min_tokens - sequence.output_tokens)

@@ -1,1 +1,1 @@
-"""Plans steps: which sequences run, on which blocks, and how many of their tokens. Holds no tensors."""
+"""Plans steps: which sequences run, on which blocks, and how many of their tokens are computed. Holds no tensors."""

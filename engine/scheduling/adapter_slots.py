@@ -1,13 +1,13 @@
 """Which adapters have a slot on the device, and which sequences wait until theirs has one.
 
-A sequence with an adapter enters the waiting queue once the adapter has a slot, and holds the slot until its end: no
-adapter loses its slot while it is used. Among slots that nobody holds, the least recently used is given away.
+A sequence with an adapter enters the waiting queue once the adapter has a slot, and holds the slot until its end, so
+that no adapter loses its slot while in use. A new adapter gets the least recently used slot that no sequence holds.
 
-Adapters without a slot stand in a line, in which each waits with its sequences. The highest priority goes first; of
-equals, who has waited longest; and after every `_PATIENCE` others, who has waited longest of all. While there is a
-line, an adapter that has a slot lets in at most `_TURN` sequences, and then stands in line, too: those with many
-requests do not starve the others. Sequences more urgent than all in line are let in beyond the turn; those that have
-not begun and are less urgent than one in line give way.
+Adapters without a slot stand in a line, each with its waiting sequences. The highest priority goes first, and among
+equals the adapter that has waited longest; after every `_PATIENCE` others, the one that has waited longest of all goes
+next. While there is a line, an adapter with a slot lets in at most `_TURN` sequences and then joins the line as well,
+so that adapters with many requests don't starve the others. Sequences more urgent than the whole line are let in beyond
+the turn; sequences that have not begun give way to more urgent ones in line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from thothy_ai.engine.api import AdapterStats
 from thothy_ai.engine.api.adapters import NO_SLOT, Adapter
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 
-_TURN = 32  # sequences: more than a source has jobs
-_PATIENCE = 16  # adapters
+_TURN = 32  # sequences; more than the sibling jobs of a source
+_PATIENCE = 16  # adapters that go first
 
 
 class _Waiting:
-    """The sequences with which an adapter waits in line, by priority; no priority is without any."""
+    """The sequences of an adapter in line, by priority; a priority without sequences has no entry."""
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[Sequence, None]] = {}
@@ -46,14 +46,14 @@ class _Waiting:
             del self._lines[sequence.priority]
 
     def first(self, count: int | None) -> list[Sequence]:
-        """So many, or all: the highest priority first, then those that came first."""
+        """The first `count` sequences, or all if None: by priority, then by arrival."""
         return list(islice((each for _, line in sorted(self._lines.items(), reverse=True) for each in line), count))
 
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    """`holders` are in the order in which they came. `let_in` and `urgent`: in this turn, and beyond it. `swept`: no
-    holder that has not begun has a lower priority.
+    """`holders` are in order of arrival. `let_in` and `urgent` count sequences let in within this turn and beyond it.
+    `swept`: every holder that has not begun has at least this priority.
     """
 
     index: int
@@ -66,22 +66,22 @@ class _Slot:
 
 
 class AdapterSlots:
-    """Owns the slots and the line. Costs grow with the number of slots and of adapters that wait, and with that of
-    sequences only where they enter, or give way for the first time.
+    """Owns the slots and the line. An operation costs time in proportion to the slots and to the adapters in line;
+    each sequence adds a cost only when it enters, and when it first gives way.
     """
 
     def __init__(self, slots: int) -> None:
         self._slots = [_Slot(index) for index in range(slots)]
         self._by_number: dict[int, _Slot] = {}
-        self._line: dict[int, _Waiting] = {}  # by an adapter's number; who has waited longest comes first
-        self._passed = 0  # went before the first in line since that one's turn
+        self._line: dict[int, _Waiting] = {}  # by adapter number; the longest wait comes first
+        self._passed = 0  # turns given to others before the first in line
         self._clock = 0
-        self._copies: dict[int, int] = {}  # slot: the adapter that comes there with the next step
-        self._copied = 0  # so far
+        self._copies: dict[int, int] = {}  # slot: the adapter to be copied there with the next step
+        self._copied = 0  # copies so far
 
     @property
     def stats(self) -> AdapterStats:
-        """Without what only a library of adapters knows."""
+        """The statistics of slots; the library of adapters adds its own."""
         return AdapterStats(resident=len(self._by_number), waiting=self.waiting, copies=self._copied)
 
     @property
@@ -117,14 +117,14 @@ class AdapterSlots:
         return False
 
     def forget(self, number: int) -> None:
-        """The adapter is gone; no sequence has it."""
+        """Forget an unloaded adapter, which no sequence has any more."""
         if (slot := self._by_number.pop(number, None)) is not None:
             slot.adapter, slot.used = None, 0
             self._copies.pop(slot.index, None)
 
     def reclaim(self) -> list[Sequence]:
-        """Sequences that are queued beyond their adapter's turn, or are less urgent than one in line, and wait there
-        from now on.
+        """Move queued sequences back into the line if they exceed their adapter's turn, or are less urgent than one in
+        line; returns them.
         """
         taken: list[Sequence] = []
         if not self._contested:
@@ -146,7 +146,7 @@ class AdapterSlots:
         return taken
 
     def assign(self) -> list[Sequence]:
-        """Give slots that nobody holds to those in line; returns the sequences that may be queued now."""
+        """Give free slots to adapters in line; returns the sequences that can be queued now."""
         entered: list[Sequence] = []
         while (number := self._next()) is not None:
             waiting = self._line.pop(number)
@@ -162,14 +162,14 @@ class AdapterSlots:
         return entered
 
     def take_copies(self) -> dict[int, int]:
-        """The adapters, by slot, that are to be copied with the next step."""
+        """Take the adapters, by slot, that must be copied with the next step."""
         copies, self._copies = self._copies, {}
         self._copied += len(copies)
         return copies
 
     @property
     def _contested(self) -> bool:
-        """Whether adapters wait that have no slot."""
+        """Whether adapters without a slot are in line."""
         return any(number not in self._by_number for number in self._line)
 
     @property
@@ -178,7 +178,7 @@ class AdapterSlots:
         return max(waiting.highest for waiting in self._line.values())
 
     def _next(self) -> int | None:
-        """Who in line gets a slot now, or lets in more if it has one that nobody else waits for."""
+        """The adapter in line that gets a slot now, or has one and can let in more sequences."""
         free, contested = any(not slot.holders for slot in self._slots), self._contested
         able = []
         for number in self._line:
@@ -194,7 +194,7 @@ class AdapterSlots:
         return chosen
 
     def _given(self, adapter: Adapter | None) -> _Slot:
-        """The least recently used slot of those that nobody holds, one for whose adapter sequences wait if need be."""
+        """The least recently used free slot; one whose adapter is in line is taken only if there is no other."""
         if adapter is None:
             raise ValueError("a sequence without an adapter waits for none")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 _GAIN = 0.1
 _MARGIN = 1.0  # standard deviations above the mean
-_MAX_PROFILES = 256  # they are free text from clients
+_MAX_PROFILES = 256  # profiles are free text from clients
 
 
 class _Share(NamedTuple):
@@ -16,14 +16,14 @@ class _Share(NamedTuple):
     variance: float
 
 
-_PRIOR = _Share(0.5, 0.0)  # until a sequence of the profile has finished
+_PRIOR = _Share(0.5, 0.0)  # assumed until a sequence of the profile has finished
 
 
 class LengthEstimator:
     """Output as a share of `max_tokens`, by profile: exponentially weighted mean and variance (Finch, 2009).
 
-    A share, since requests of one profile may differ in length, and `max_tokens` says by how much (a translation is as
-    long as its source). Only the `_MAX_PROFILES` profiles observed last are known.
+    Shares are used since requests of one profile can differ in length, and `max_tokens` tells by how much (a
+    translation is as long as its source). Only the last `_MAX_PROFILES` observed profiles are kept.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The block tables of sequences: one for each group of layers, over blocks that all groups take from one pool.
 
-A group whose layers have a window needs a sequence's last blocks only, and releases those before them. A prefix can be
-resumed where the first group, which sees the most, has all of its blocks and every other group the last ones. A model
-without windows has one group, and a table is all that a sequence has.
+A group whose layers have a window needs only a sequence's last blocks, and releases earlier ones. A sequence can resume
+from a prefix if the first group, which sees the most, has all blocks of it, and every other group has the last ones. A
+model without windows has one group, so that a sequence has a single table.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from thothy_ai.engine.scheduling.sequence import Sequence
 
 
 class FoundTables(NamedTuple):
-    """A prefix that a sequence can be resumed from: its blocks by group, and the chain that its next block hangs on.
-    The dummy stands for blocks before a window that are not there any more.
+    """A prefix that a sequence can resume from: its blocks by group, and the parent chain of the next block. The dummy
+    block replaces blocks before a window that were given back.
     """
 
     tables: list[list[int]]
@@ -25,7 +25,7 @@ class FoundTables(NamedTuple):
 
     @property
     def blocks(self) -> list[int]:
-        """Those of the first group."""
+        """The blocks of the first group."""
         return self.tables[0]
 
 
@@ -38,11 +38,11 @@ class BlockTables:
         self._none = [DUMMY_BLOCK] * (self.groups - 1)
         self._by_window: dict[int | None, list[int]] = defaultdict(list)
         for group, window in enumerate(config.windows):
-            if group or window is not None:  # a first group that sees everything has all that is found, to its end
+            if group or window is not None:  # a first group without a window has all blocks found
                 self._by_window[window].append(group)
 
     def find(self, sequence: Sequence, limit: int) -> FoundTables:
-        """The longest prefix among a sequence's first `limit` tokens that it can be resumed from."""
+        """The longest prefix, of a sequence's first `limit` tokens, that the sequence can resume from."""
         found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit, branch=sequence.branch)
         tables = self.of(found)
         if self.groups == 1:
@@ -58,24 +58,24 @@ class BlockTables:
         return FoundTables([table[:depth] for table in tables], chain)
 
     def begin(self, sequence: Sequence, prefix: FoundTables, computed: int) -> None:
-        """Give a sequence the blocks of a found prefix, of which it has computed so many tokens."""
-        sequence.tables = [[*table] for table in prefix.tables]  # which grow
+        """Give a sequence the blocks of a found prefix, of which `computed` tokens count as computed."""
+        sequence.tables = [[*table] for table in prefix.tables]  # lists, since tables grow
         sequence.released = [self._config.first_block(window, computed) for window in self._config.windows]
         sequence.num_blocks = len(prefix.blocks)
         sequence.num_held = self.groups * sequence.num_blocks - sum(sequence.released)
         for table, first in zip(sequence.tables, sequence.released, strict=True):
             self._pool.retain(table[first:])
-        if first := sequence.released[0]:  # they lead to those after them, and are evicted late
+        if first := sequence.released[0]:  # parents of the blocks after them, so they must be evicted late
             self._pool.retain(prefix.blocks[:first])
             self._pool.release(prefix.blocks[:first])
 
     def _first_blocks(self, depth: int) -> dict[int | None, int]:
-        """The first block that is needed after so many, by window."""
+        """By window, the first block that is needed after `depth` blocks."""
         computed = depth * self._config.block_size
         return {window: self._config.first_block(window, computed) for window in self._by_window}
 
     def of(self, prefix: Prefix) -> list[list[int]]:
-        """The blocks of a found prefix by group; the dummy where a group's is not there any more."""
+        """The blocks of a found prefix by group; the dummy for blocks that a group no longer has."""
         tables = [[*prefix.blocks]]
         if self.groups == 1:
             return tables
@@ -91,9 +91,9 @@ class BlockTables:
         sequence.num_held += count * self.groups
 
     def register(self, sequence: Sequence, end: int) -> None:
-        """Make blocks findable that are full once the sequence has `end` tokens, as far as the host knows these.
+        """Make findable the blocks that are full once the sequence has `end` tokens, as far as the host knows these.
 
-        They are not computed yet: each layer writes its KV before any sequence reads it.
+        The blocks need not be computed yet: each layer writes its KV before any sequence reads it.
         """
         size = self._config.block_size
         for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
@@ -106,10 +106,9 @@ class BlockTables:
             sequence.registered += 1
 
     def release_unread(self, sequence: Sequence) -> bool:
-        """Release blocks that no layer reads any more, once they are in the prefix cache; returns whether there were
-        any.
+        """Release blocks that no later step reads, once they are in the prefix cache; returns whether there were any.
 
-        Steps on the device may still read them: steps launched later write to them later.
+        Steps on the device can still read them: the steps that overwrite them are launched, and thus run, later.
         """
         held = sequence.num_held
         for window, groups in self._by_window.items():
@@ -123,13 +122,13 @@ class BlockTables:
         return sequence.num_held < held
 
     def release(self, sequence: Sequence) -> None:
-        """Take all its blocks from a sequence."""
+        """Release all blocks of a sequence."""
         self._pool.release(sequence.held)
         sequence.tables, sequence.released = [], []
         sequence.num_blocks = sequence.num_held = 0
 
     def forget(self, sequence: Sequence) -> None:
-        """Remove the sequence's blocks from the prefix cache, those that it released included."""
+        """Remove the sequence's blocks from the prefix cache, including those that it has released."""
         released = Prefix((), "")
         if any(sequence.released):
             released = self._pool.find(

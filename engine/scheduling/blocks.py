@@ -1,12 +1,13 @@
 """The block pool: which KV blocks are in use, and which full blocks can be found again by their tokens.
 
-Owns reference counts, the free list and the prefix index; holds no tensors. All is O(1) per block, except `walk`.
+Owns reference counts, the free list and the prefix index; holds no tensors. Operations are O(1) per block, except
+`walk`.
 
-The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's parent
-is the salt. Entries are compared by identity and by token ids, never by hash alone, so that two prompts can't collide.
-Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas. Where layers are in several
-groups, each with blocks of its own for the same tokens, the first group's blocks make the chain, and those of the
-others are known by the entry that they lie beside.
+The prefix cache is a chain: the key of a full block is (its parent's entry, its tokens); the first block's parent is
+the salt. Entries are compared by identity and by token ids, never by hash alone, so that two prompts can't collide.
+Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas. If layers are in several
+groups, each with separate blocks for the same tokens, the first group's blocks form the chain, and the other groups'
+blocks are found by the entry of the first group's block for the same tokens ("beside" it).
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from typing import NamedTuple
 
 from thothy_ai.engine.api import BlockStats
 
-DUMMY_BLOCK = 0  # padding writes go there; it is also the free list's sentinel
+DUMMY_BLOCK = 0  # padding is written there; also the free list's sentinel
 
-_WALK_EVERY = 10.0  # seconds: a walk takes 13 ms for 50,000 blocks
+_WALK_EVERY = 10.0  # seconds; a walk takes 13 ms for 50,000 blocks
 
 Chain = int | str | tuple["Chain", str]  # identity of a registered block's entry, or a salt at the root
 
 
 class Branch(NamedTuple):
-    """Where the chain of a sequence with an adapter leaves that of the base model: from block `first` on, keys and
-    values are the adapter's, which `digest` tells from all others'.
+    """Where the chain of a sequence with an adapter leaves the base model's chain: from block `first` on, keys and
+    values are the adapter's. `digest` identifies the adapter.
     """
 
     digest: str
     first: int
 
     def at(self, place: int, chain: Chain) -> Chain:
-        """What the block at this place hangs on, whose parent is `chain`."""
+        """The chain by which the block at this place is found: `chain`, or a branch off it at block `first`."""
         return (chain, self.digest) if self.digest and place == self.first else chain
 
 
@@ -42,11 +43,11 @@ NO_BRANCH = Branch("", 0)
 
 
 class NoFreeBlocksError(RuntimeError):
-    """More blocks were asked for than are available; callers check `available` first."""
+    """More blocks were requested than are available; callers check `available` first."""
 
 
 class Prefix(NamedTuple):
-    """A found prefix: its blocks, and the chain that its next block hangs on."""
+    """A found prefix: its blocks, and the parent chain of the next block."""
 
     blocks: tuple[int, ...]
     chain: Chain
@@ -82,13 +83,13 @@ class BlockPool:
         # A ring through the dummy: the head is evicted next, the tail was freed last.
         self._next: list[int] = [*range(1, num_blocks), DUMMY_BLOCK]
         self._previous: list[int] = [num_blocks - 1, *range(num_blocks - 1)]
-        self.available = self.total  # on the free list: those that `allocate` can hand out
-        self._cached = 0  # of those, the ones that can be found
-        self._used = 0  # with references
+        self.available = self.total  # blocks on the free list, which `allocate` can hand out
+        self._cached = 0  # blocks on the free list that can still be found
+        self._used = 0  # blocks with references
         self._keys: list[_Key | _BesideKey | None] = [None] * num_blocks
         self._chains: list[int] = [0] * num_blocks
         self._index: dict[_Key, int] = {}
-        self._beside: dict[Chain, list[int]] = {}  # other groups' blocks by entry; the dummy for those not there
+        self._beside: dict[Chain, list[int]] = {}  # other groups' blocks by entry; the dummy for a missing one
         self._entries = 0
         self._next_walk = 0.0
 
@@ -148,7 +149,7 @@ class BlockPool:
             self.available += 1
 
     def find(self, tokens: Sequence[int], salt: str, *, limit: int, branch: Branch = NO_BRANCH) -> Prefix:
-        """The longest registered chain of full blocks over the first `limit` tokens; takes no references."""
+        """The longest registered chain of full blocks within the first `limit` tokens; takes no references."""
         found: list[int] = []
         chain: Chain = salt
         for place, start in enumerate(range(0, limit - self.block_size + 1, self.block_size)):
@@ -161,13 +162,13 @@ class BlockPool:
         return Prefix(tuple(found), chain)
 
     def chain_of(self, block: int) -> Chain:
-        """The chain that hangs on a block that `find` returned."""
+        """The chain that ends in a block that `find` returned."""
         return self._chains[block]
 
     def register(self, block: int, chain: Chain, tokens: Sequence[int]) -> Chain:
-        """Make a held full block findable below `chain`; returns the chain for the block after it.
+        """Make a held full block findable after `chain`; returns the chain for the next block.
 
-        Where an equal block is registered already, that one is kept and the chain continues through it.
+        If an equal block is registered already, that one is kept, and the chain continues through it.
         """
         if not self._share:
             return chain
@@ -180,14 +181,14 @@ class BlockPool:
         return self._entries
 
     def find_beside(self, chain: Chain) -> Sequence[int]:
-        """The other groups' blocks for the tokens of the block that the chain hangs on, the dummy for one that is not
-        there; nothing if none is.
+        """The other groups' blocks for the tokens of the chain's last block: the dummy for a missing one, and an empty
+        sequence if all are missing.
         """
         return self._beside.get(chain, ())
 
     def register_beside(self, blocks: Sequence[int], chain: Chain) -> None:
-        """Make held full blocks, one of each other group, findable beside the one that the chain hangs on, unless there
-        are equal ones.
+        """Make held full blocks, one per other group, findable beside the chain's last block, unless equal ones are
+        registered.
         """
         if not self._share:
             return
@@ -197,7 +198,7 @@ class BlockPool:
                 known[place], self._keys[block] = block, _BesideKey(chain, place)
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Remove blocks, held or not, from the index; blocks registered below or beside them are then unreachable, and
+        """Remove blocks, held or not, from the index. Blocks registered after or beside them become unreachable, and
         are evicted in time.
         """
         for block in blocks:
@@ -205,7 +206,7 @@ class BlockPool:
             self._cached -= hidden and not self._references[block]
 
     def check(self, *, held: int | None = None) -> None:
-        """Raise RuntimeError unless the counts agree; every few seconds, unless the blocks do, too (`walk`).
+        """Raise RuntimeError unless the counts agree; every few seconds, also `walk` over all blocks.
 
         `held`: how many blocks should be in use.
         """
@@ -219,7 +220,7 @@ class BlockPool:
             self._next_walk = time.monotonic() + _WALK_EVERY
 
     def walk(self) -> None:
-        """Raise RuntimeError unless the free list has every block without references, and the counts are right."""
+        """Raise RuntimeError unless the free list has exactly the blocks without references, and the counts agree."""
         references, previous, following, keys = self._references, self._previous, self._next, self._keys
         block, before, listed, cached = following[DUMMY_BLOCK], DUMMY_BLOCK, 0, 0
         while block != DUMMY_BLOCK:

@@ -1,15 +1,15 @@
-"""Which decode sequences read the same KV blocks at their front, so that attention reads those once for all of them.
+"""Groups decode sequences that begin with the same KV blocks, so that attention reads these once for all of them.
 
-Sequences are kept in the order of the blocks of their prompts. Neighbours in that order share the most, and every set
-that shares a prefix is a run of neighbours: the runs form a tree (of longest-common-prefix intervals; Abouelhoda and
-others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequence is in one group at most. At each node
-of the tree, therefore, either all sequences below it form one group, or its children keep their groups and the
-sequences in none of them form one: whichever saves more reads.
+Sequences are sorted by the blocks of their prompts. Neighbours share the most, and every set that shares a prefix is a
+run of neighbours. The runs form a tree (of longest-common-prefix intervals; Abouelhoda et al., "Replacing suffix trees
+with enhanced suffix arrays", 2004). Each sequence is in at most one group. At each node of the tree, therefore, either
+all sequences below it form one group, or its children keep their groups and the ungrouped sequences form one more,
+whichever saves more reads.
 
-Under windows, some of a sequence's first blocks may belong to others by now. It is compared by those that it had: where
-two have the same block at the same place, what either still sees of that place is in that block. Where layers are in
-several groups, the order is that of the first one's blocks; a prefix then ends where other tables begin to differ at a
-place that some sequence still sees.
+Under windows, some of a sequence's first blocks can belong to other sequences by now, but it is compared by the blocks
+that it had: if two sequences had the same block at a place, then whatever either still sees of that place is in that
+block. If layers are in several groups, the order follows the first group's blocks, and a prefix ends where the other
+tables begin to differ at a place that some sequence still sees.
 
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after sequences joined or left.
 """
@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_MIN_TOKENS = 128  # sharing fewer saves less than another work item costs
+_MIN_TOKENS = 128  # sharing fewer saves less than the additional work item costs
 
 Member = TypeVar("Member")
 Blocks = tuple[int, ...]
@@ -40,7 +40,7 @@ class PrefixGroup(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """Sequences, by their places in the order, that share their first `depth` blocks."""
+    """A run of sequences, by their places in the order, that share their first `depth` blocks."""
 
     places: Seq[int]
     depth: int
@@ -48,7 +48,7 @@ class _Shared(NamedTuple):
 
 @dataclass(slots=True)
 class _Node:
-    """The part of the tree that begins at place `start`: what its groups save, and the places in none of them."""
+    """A node of the tree that begins at place `start`: its groups, what they save, and its ungrouped places."""
 
     depth: int
     start: int
@@ -57,7 +57,7 @@ class _Node:
     ungrouped: list[int] = field(default_factory=list)
 
     def close(self, end: int, rows: int) -> None:
-        """Choose the groups of the node, which ends before place `end`, once it has all its children."""
+        """Choose the groups of the node, which ends before place `end`, after all children were added."""
         together, rest = self._saves(end - self.start, rows), self._saves(len(self.ungrouped), rows)
         if together > self.saved + rest:
             self.saved, self.groups, self.ungrouped = together, [_Shared(range(self.start, end), self.depth)], []
@@ -67,7 +67,7 @@ class _Node:
             self.ungrouped = []
 
     def add(self, child: _Node) -> None:
-        """Add a child whose groups are chosen."""
+        """Add a child after its groups were chosen."""
         self.saved += child.saved
         self.groups += child.groups
         self.ungrouped += child.ungrouped
@@ -78,19 +78,19 @@ class _Node:
 
 
 class PrefixGroups:
-    """Groups of at most `rows` sequences over blocks of `block_size` tokens; no groups with `rows` 1. Each sequence has
-    `tables` of blocks.
+    """Groups of at most `rows` sequences over blocks of `block_size` tokens; `rows` 1 means no groups. `tables` is the
+    number of block tables per sequence.
     """
 
     def __init__(self, rows: int, block_size: int, tables: int = 1) -> None:
         self._rows, self._block_size, self._tables = rows, block_size, tables
         self._min_blocks = -(-_MIN_TOKENS // block_size)
-        self._blocks: list[Blocks] = []  # sorted, beside `_sequences`
-        self._depths: list[int] = []  # blocks that each of these has in common with the one before it; -1 for the first
+        self._blocks: list[Blocks] = []  # sorted, parallel to `_sequences`
+        self._depths: list[int] = []  # blocks in common with the predecessor; -1 for the first
         self._sequences: list[Sequence] = []
         self._joined: dict[Sequence, Blocks] = {}
         self._shared: list[_Shared] | None = []
-        # Depths by all tables, of sequences and their depth by the first.
+        # Depths by all tables, keyed by the sequences and their depth by the first table.
         self._agreed: dict[tuple[Sequence | int, ...], int] = {}
 
     def join(self, sequence: Sequence) -> None:
@@ -123,7 +123,7 @@ class PrefixGroups:
         self._agreed = {key: agreed for key, agreed in self._agreed.items() if sequence not in key}
 
     def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[PrefixGroup]]:
-        """The members of a step, with each group's side by side, and the groups, by place in that list."""
+        """The members of a step, sorted so that each group is contiguous, and the groups by place in that list."""
         if self._shared is None:
             self._shared = _divide(self._depths, self._rows)
             if self._tables > 1:
@@ -144,22 +144,20 @@ class PrefixGroups:
         return ordered, groups
 
     def of_one(self, first: int, size: int, computed: int) -> list[PrefixGroup]:
-        """The groups of one sequence's `size` members from place `first` on, which have that many tokens before them in
-        the same blocks.
-        """
+        """The groups of one sequence's `size` members from place `first` on, which share `computed` tokens."""
         depth = computed // self._block_size
         return self._evenly(first, size, depth) if depth >= self._min_blocks else []
 
     def _evenly(self, first: int, size: int, depth: int) -> list[PrefixGroup]:
-        """Members side by side, in groups of even size; a single one is no group."""
+        """Divide contiguous members into groups of even size; a single member is no group."""
         parts = -(-size // self._rows)
         bounds = [first + size * part // parts for part in range(parts + 1)] if parts else []
         return [PrefixGroup(a, b - a, depth * self._block_size) for a, b in pairwise(bounds) if b - a > 1]
 
     def _agree(self, shared: list[_Shared]) -> None:
-        """Shorten prefixes to where a table differs at a place that some sequence still sees.
+        """Shorten each prefix to the first place at which some table differs and that some sequence still sees.
 
-        Sequences see less of their prefix the longer they run, so that what agreed once agrees for good.
+        Sequences see ever less of their prefix as they run, so a prefix that agreed once agrees from then on.
         """
         before, self._agreed = self._agreed, {}
         for index, (places, depth) in enumerate(shared):
@@ -170,7 +168,7 @@ class PrefixGroups:
             shared[index] = _Shared(places, agreed)
 
     def _agreement(self, sequences: Seq[Sequence], depth: int) -> int:
-        """The blocks that they have in common by all tables, of `depth` by the first."""
+        """How many of the `depth` blocks in common by the first table the sequences share by all tables."""
         first, *others = sequences
         for table in range(1, self._tables):
             seen = min(sequence.released[table] for sequence in sequences)
@@ -180,12 +178,12 @@ class PrefixGroups:
         return depth
 
     def _depth(self, place: int) -> int:
-        """Blocks in common with the one before this place; -1 at the first."""
+        """Blocks in common with the sequence before this place; -1 at the first place."""
         return common_length(self._blocks[place - 1], self._blocks[place]) if place else -1
 
 
 def _divide(depths: Seq[int], rows: int) -> list[_Shared]:
-    """Groups over sequences with these depths, in order; a sweep over neighbours with a stack of incomplete nodes."""
+    """Groups over sequences with these depths, by a sweep over neighbours with a stack of incomplete nodes."""
     stack: list[_Node] = []
     done = _Node(0, 0)
     for end in range(1, len(depths) + 1):
@@ -203,7 +201,7 @@ def _divide(depths: Seq[int], rows: int) -> list[_Shared]:
 
 
 def common_length(one: Seq[int], other: Seq[int]) -> int:
-    """Length of the longest common prefix: whole slices are compared, not blocks one by one."""
+    """Length of the longest common prefix, by comparing whole slices instead of single elements."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
-"""Sequences in the order of their prompts: prompts with a common prefix are neighbours, at any depth.
+"""Sequences sorted by their prompts: prompts with a common prefix, at any depth, are neighbours.
 
-Prompts are compared by hashes of their prefixes, one for each `_STRIDE` tokens, so that a long house prompt costs few
-comparisons. A collision would cost a better order, nothing else.
+Prompts are compared by hashes of their prefixes, one per `_STRIDE` tokens, so that a long house prompt costs few
+comparisons. A collision only makes the order slightly worse.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_STRIDE = 32  # tokens; texts that have less in common begin alike by chance
+_STRIDE = 32  # tokens; a shorter common beginning is chance
 
 Path = tuple[int, ...]
 
 
 class PromptPlace(NamedTuple):
-    """A sequence's place in the order; `arrival` is the sequence's."""
+    """A sequence's place in the order; `arrival` is the sequence's number."""
 
     path: Path
     arrival: int
@@ -54,7 +54,7 @@ class PromptOrder:
 
     def prefix(self, place: PromptPlace, most: int) -> Path | None:
         """The shortest prefix of the sequence's prompt that at most `most` sequences share, itself included; None if
-        more share all of it.
+        more of them share the whole prompt.
         """
         index = bisect_left(self._places, place)
         runs = range(max(0, index - most), min(index, len(self._places) - 1 - most) + 1)
@@ -63,7 +63,7 @@ class PromptOrder:
         return place.path[:depth] if depth <= len(place.path) else None
 
     def shared(self, place: PromptPlace, most: int) -> set[int]:
-        """How many tokens the prompt has in common with its neighbours, at most `most` on either side."""
+        """The lengths, in tokens, of the prompt's common prefixes with at most `most` neighbours on either side."""
         index, path, depths = bisect_left(self._places, place), place.path, set[int]()
         before, after = self._places[max(0, index - most) : index], self._places[index + 1 : index + 1 + most]
         for other in (*before, *after):

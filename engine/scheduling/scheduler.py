@@ -26,18 +26,18 @@ from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
 _MAX_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
-# While interactive sequences run, prompts of the batch get this part of the token budget, or as little as the second
-# where interactive prompts take the rest.
+# While interactive sequences run, batch prompts get the first fraction of the token budget; if interactive prompts take
+# the rest, they get as little as the second.
 _BATCH_SHARE, _LEAST_BATCH_SHARE = 5, 32
-_MIN_BLOCKS = 4  # that a kept state saves: fewer are computed sooner than the step that is cut there
+_MIN_BLOCKS = 4  # saved by a kept state; to compute fewer is faster than to end a step at the border
 
 
 class Scheduler:
-    """Admits in the order of the waiting queue; preempts the lowest priority first, of equals the youngest."""
+    """Admits in the order of the waiting queue; preempts the lowest priority first, and among equals the youngest."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        # Others read it; the scheduler alone changes it.
+        # Read by others, changed by the scheduler alone.
         self.pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
         self._tables = BlockTables(config, self.pool)
         self._windowed = any(config.windows)
@@ -46,25 +46,25 @@ class Scheduler:
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
         self._passed: list[
             Sequence
-        ] = []  # several tokens in the last step, or drafts: windows may have left blocks behind
+        ] = []  # had several tokens or drafts in the last step, so windows may have passed blocks
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
         self.adapters = AdapterSlots(config.adapter_slots)
-        self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
-        self._interactive = 0  # running sequences for which someone waits
-        self._batch_budget = 0  # tokens of a batch prompt that the planned step has room for beside interactive ones
-        self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
+        self._refused: Sequence | None = None  # had no room, and nothing was released since
+        self._interactive = 0  # running interactive sequences
+        self._batch_budget = 0  # tokens left for batch prompts in the planned step
+        self.token_budget = config.token_budget  # the next step's; the core lowers it when memory is short
         self.preemptions = 0
 
     @property
     def waiting(self) -> int:
-        """Sequences that hold no row: not admitted yet, or preempted."""
+        """Number of sequences without a row: not admitted yet, or preempted."""
         return len(self._waiting) + self.adapters.waiting
 
     @property
     def running(self) -> int:
-        """Sequences that hold a row."""
+        """Number of sequences with a row."""
         return len(self._running)
 
     @property
@@ -72,17 +72,17 @@ class Scheduler:
         return SchedulerStats(self.running, self.waiting, self.preemptions)
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence, or let it wait for its adapter; that it can ever fit was checked at submit."""
+        """Queue a sequence, or let it wait for its adapter. Whether it can ever fit was checked at submission."""
         if sequence.adapter is None or self.adapters.enter(sequence, sequence.adapter):
             self._waiting.add(sequence)
 
     def schedule(self, drafter: Drafter | None = None) -> ScheduledStep | None:
-        """The next step, to be launched before another one is planned; None when nothing can run now.
+        """The next step, which must be launched before another one is planned; None if nothing can run now.
 
-        With a `drafter`, which needs all steps to be read, a step that only decodes may have drafts.
+        With a `drafter`, which requires that all steps are read, a step that only decodes can have drafts.
         """
         self._states.begin_step()
-        for sequence in self._passed:  # before others are preempted for want of these blocks
+        for sequence in self._passed:  # first, so that nobody is preempted for lack of these blocks
             if sequence.row != NO_ROW and self._tables.release_unread(sequence):
                 self._refused = None
         self._passed.clear()
@@ -94,7 +94,7 @@ class Scheduler:
                 budget -= self._advance(sequence, budget, builder)
         self._admit(budget, builder)
         if self._place_adapters() and not builder.has_members:
-            self._admit(self.token_budget, builder)  # nothing else runs that their copies could run beside
+            self._admit(self.token_budget, builder)  # nothing runs meanwhile that could hide their copies
         if not builder.has_members:
             return None
         if drafter is not None:
@@ -103,7 +103,7 @@ class Scheduler:
         return builder.build(self._groups, graph_rows, self.adapters.take_copies())
 
     def _place_adapters(self) -> bool:
-        """Give free slots to adapters that wait for one, whose sequences are queued then; returns whether any are."""
+        """Give free slots to waiting adapters and queue their sequences; returns whether any were queued."""
         if not self.adapters.waiting:
             return False
         for sequence in self.adapters.reclaim():
@@ -123,8 +123,8 @@ class Scheduler:
             self._refused = None
         else:
             if sequence.broken:
-                # Its blocks may hold numbers that are not finite, also before the broken token (a masked key times NaN
-                # is NaN), and so may the blocks that it released.
+                # Any of its blocks may hold numbers that are not finite, even before the broken token (a masked key
+                # times NaN is NaN), and including blocks that it released.
                 self._tables.forget(sequence)
             self._running.remove(sequence)
             self._vacate(sequence)
@@ -137,10 +137,10 @@ class Scheduler:
         self.pool.check(held=held)
 
     def _advance(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
-        """Add a running sequence's next tokens, at most `budget`, to the step; returns how many.
+        """Add a running sequence's next tokens, at most `budget`, to the step; returns their number.
 
-        While too few blocks are free, the last sequence is preempted, in the end this one. Sequences are planned in
-        their order, so that a victim is never a member of this step already.
+        While too few blocks are free, the last running sequence is preempted, if need be this one. Sequences are
+        planned in order, so that a preempted one is never a member of this step already.
         """
         known, computed = sequence.known, sequence.computed
         count = min(known - computed, budget)
@@ -163,11 +163,11 @@ class Scheduler:
         return end - computed
 
     def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
-        """Admit sequences of a higher priority than the lowest that runs; returns the rest of the budget.
+        """Admit sequences of a higher priority than the lowest running one; returns the rest of the budget.
 
-        This comes before the running ones are planned, so that those preempted are not members of this step. Running
-        sequences of at least the same priority keep their reserve, and what they will take of the budget: planning them
-        preempts none of those admitted here, and a prompt that was begun is not passed by later ones.
+        This happens before running sequences are planned, so that preempted ones are not members of this step yet.
+        Running sequences of at least the same priority keep their reserved blocks and their part of the budget.
+        Planning them therefore preempts no sequence admitted here, and no later prompt overtakes one already begun.
         """
         while budget and self._running:
             sequence = self._waiting.first_above(self._running[-1].priority)
@@ -201,17 +201,18 @@ class Scheduler:
             budget -= self._begin(sequence, allowed, builder)
 
     def _may_start(self, sequence: Sequence) -> bool:
-        """Whether it may be given a row in this step, if there is room for it."""
+        """Whether the sequence may get a row in this step, if there is room."""
         if sequence is self._refused or sequence.pending or sequence.ending or self._states.promised_to(sequence):
             return False
         return self._allowed(sequence, self.token_budget) > 0
 
     def _allowed(self, sequence: Sequence, budget: int) -> int:
-        """How many of its tokens the step may compute, of a budget.
+        """How many of the sequence's tokens the step may compute within `budget`.
 
-        A new request waits for the step that runs and for the one after it, so that steps of few tokens serve it soon.
-        While someone waits for a text, prompts of the batch therefore get a part of the budget, less what interactive
-        prompts take. The drain loses little: from a few hundred tokens on, a step's time grows with their number.
+        A new request waits for the running step and for the one after it, so it is served sooner if steps have few
+        tokens. While interactive sequences run, batch prompts therefore get only a part of the budget, less the tokens
+        of interactive prompts. The drain loses little by it: from a few hundred tokens on, a step's time is
+        proportional to its tokens.
         """
         prompt_read = sequence.computed >= sequence.prompt_tokens
         if prompt_read or not self._interactive or sequence.interactive:
@@ -219,10 +220,10 @@ class Scheduler:
         return min(budget, self._batch_budget)
 
     def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
-        """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
+        """Add a sequence that got a row to the running ones and to the step; returns its number of tokens in it."""
         self._waiting.remove(sequence)
         if sequence.displaced >= _MAX_DISPLACED:
-            sequence.priority = MAX_PRIORITY  # else bursts of urgent ones could starve it
+            sequence.priority = MAX_PRIORITY  # otherwise bursts of urgent requests could starve it
         insort(self._running, sequence, key=_order)
         self._interactive += sequence.interactive
         builder.admit(sequence)
@@ -234,9 +235,9 @@ class Scheduler:
         return end - computed
 
     def _add_drafts(self, drafter: Drafter, builder: StepBuilder) -> None:
-        """Have sequences that draw a token compute drafts of the next ones, each of which takes a member of the step.
+        """Add drafts to sequences that draw a token. Each drafted token is a member of the step.
 
-        Drafts take free blocks only, one for each sequence at most.
+        Drafts use only free blocks, at most one per sequence.
         """
         places = self._config.max_rows - builder.num_tokens
         drawing = builder.drawing
@@ -247,7 +248,7 @@ class Scheduler:
         rooms = []
         for sequence in drawing:
             held = sequence.num_blocks * size + spare - sequence.computed
-            # Behind the last draft comes a draw.
+            # The last draft is followed by a draw.
             left = min(
                 sequence.max_tokens - sequence.output_tokens - 1, self._config.max_sequence_tokens - sequence.known
             )
@@ -264,7 +265,7 @@ class Scheduler:
         """Give a waiting sequence its cached prefix, its first blocks and a row; False if there is no room.
 
         `growth`: blocks that the first `kept` running sequences are expected to need in addition to their own. The
-        others are of lower priority, and the last of them are preempted as far as the first blocks require it.
+        other running sequences have a lower priority; as many of the last ones are preempted as the first blocks need.
         """
         prefix = self._tables.find(sequence, sequence.known - 1)
         cached = self._depth(prefix) * self._config.block_size
@@ -281,7 +282,7 @@ class Scheduler:
         self._tables.extend(sequence, count)
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
-            sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
+            sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens can be cached as well
         sequence.row = self._rows.pop()
         if self._config.recurrent:
             sequence.restored = self._states.use(self._chain_at(sequence, cached)) if cached else None
@@ -290,8 +291,8 @@ class Scheduler:
         return True
 
     def _depth(self, prefix: FoundTables) -> int:
-        """Blocks of a found prefix that need not be computed: in a recurrent model, those before the last state kept.
-        The blocks after that are written again, with the same keys and values.
+        """Blocks of a found prefix that need not be computed: in a recurrent model, those before the last kept state.
+        Later blocks are written again, with the same keys and values.
         """
         if not self._config.recurrent:
             return len(prefix.blocks)
@@ -299,13 +300,13 @@ class Scheduler:
         return max((depth for depth, chain in enumerate(chains, 1) if chain in self._states), default=0)
 
     def _chain_at(self, sequence: Sequence, tokens: int) -> Chain:
-        """The chain that hangs on the sequence's block that ends after so many tokens, which can be found."""
+        """The chain of the sequence's first `tokens` tokens, which end with a registered block."""
         blocks = tokens // self._config.block_size
         return sequence.chain if sequence.registered == blocks else self.pool.chain_of(sequence.tables[0][blocks - 1])
 
     def _borders(self, sequence: Sequence, found: int) -> list[int]:
-        """Where a sequence that begins keeps its states: where others' prompts part from its own. Those before it left
-        `found` blocks that begin as it does; others wait.
+        """Where a starting sequence keeps its states: at the points where other prompts diverge from its own. Earlier
+        sequences share its first `found` blocks; the others are still waiting.
         """
         if not (self._config.prefix_cache and self._config.kept_states):
             return []
@@ -319,7 +320,7 @@ class Scheduler:
         return borders
 
     def _held_after(self, kept: int, beginning: Sequence) -> int:
-        """Blocks that only the running sequences after the first `kept` hold, not the one that begins."""
+        """Blocks held only by running sequences after the first `kept`, and not by the starting one."""
         held = {block for sequence in self._running[kept:] for block in sequence.held}
         if held:
             held.difference_update(*(sequence.held for sequence in (beginning, *self._running[:kept])))
@@ -330,8 +331,9 @@ class Scheduler:
         return sum(self._expected_blocks(sequence, sequence.computed) - sequence.num_held for sequence in sequences)
 
     def _expected_blocks(self, sequence: Sequence, computed: int) -> int:
-        """The most blocks that a sequence is expected to hold at once, which without a window is at its end; at least
-        those for one token more than it has. `computed`: tokens whose KV it has, or will find in the prefix cache.
+        """The most blocks that a sequence is expected to hold at once, but at least those for one token more than it
+        has; without a window, it holds the most at its end. `computed`: tokens with KV, in its blocks or in the prefix
+        cache.
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
@@ -341,7 +343,7 @@ class Scheduler:
         return max(self._config.most_blocks(length, count), sequence.num_held)
 
     def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
-        """Add the sequence's tokens up to `end` to the step, and count them as computed: later steps build on that."""
+        """Add the sequence's tokens up to `end` to the step, and count them as computed for later steps."""
         start = sequence.computed
         count = end - start
         if start < sequence.prompt_tokens:
@@ -363,7 +365,7 @@ class Scheduler:
         builder.add(sequence, start, count, samples=samples)
 
     def _preempt(self, sequence: Sequence, other: Sequence) -> None:
-        """Release a running sequence's blocks and row for another; it is next in the queue, and starts again."""
+        """Release a running sequence's blocks and row for `other`, and put it first in the queue to start again."""
         self._running.remove(sequence)
         self._vacate(sequence)
         sequence.computed, sequence.registered = 0, 0
@@ -383,5 +385,5 @@ class Scheduler:
 
 
 def _order(sequence: Sequence) -> int:
-    """Running sequences are planned in this order, and preempted in the opposite one."""
+    """The order in which running sequences are planned; they are preempted in reverse."""
     return -sequence.priority

@@ -1,12 +1,12 @@
-"""Builds one step, member by member, with the differences between what sequences hold and what the device has.
+"""Builds one step, member by member, with the tokens and blocks of its sequences that the device lacks.
 
-A sampled token is never sent: the device writes it to its row itself. Everything else that a sequence gains (its
-prompt, forced tokens, blocks) is sent with the next step that has the sequence as a member; a sequence that starts, or
-starts again after a preemption, gets a new row, to which everything is sent.
+A sampled token is never sent, since the device writes it to its row. Everything else that a sequence gains (its prompt,
+forced tokens, blocks) is sent with the sequence's next step. A sequence that starts, or starts again after a
+preemption, gets a new row, to which everything is sent.
 
-CUDA graphs are for single-token members. A step that has a few more tokens, which grammars have forced, gets a member
-for each of them: each layer writes all of a step's KV before it reads any, so that a token finds the KV of the tokens
-before it, whether they belong to the same member or not.
+CUDA graphs support only single-token members. If grammars have forced a few more tokens, each of them becomes a member
+of its own. This is correct because each layer writes all of a step's KV before it reads any, so that a token finds the
+KV of the tokens before it, whether or not they belong to the same member.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
-# sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members
+_MAX_SPLIT = 128  # tokens; each one reads its sequence's KV again
+# sequence, row, start, count, samples, prefill; a plain tuple is fast, and a step can have a thousand
 _Member = tuple[Sequence, int, int, int, bool, bool]
 
 
 @dataclass(frozen=True, eq=False)
 class ScheduledStep:
-    """A step, and the sequence of each of its members; a sequence may have several.
+    """A step with the sequence of each member; a sequence can have several members.
 
-    `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
-    `planned`: the sequences in the order in which they were planned: one that reads another's KV comes after it.
-    `drafts`: of those that have some; each drafted token is a member of its own.
+    `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted`: the sequences that start, or start
+    again, in this step. `planned`: the sequences in the order of planning; a sequence comes after those whose KV it
+    reads. `drafts`: the drafts by sequence; each drafted token is a member.
     """
 
     step: Step
@@ -62,7 +62,7 @@ class ScheduledStep:
 
     @property
     def order(self) -> Int32:
-        """Places in the step of the members [N] in planned order; of one sequence's, in the step's order."""
+        """The members' places in the step [N], in the sequences' order of planning."""
         places: dict[Sequence, list[int]] = defaultdict(list)
         for place, sequence in enumerate(self.members):
             places[sequence].append(place)
@@ -70,7 +70,7 @@ class ScheduledStep:
 
     @cached_property
     def sampling_members(self) -> list[tuple[Sequence, int]]:
-        """The members that sample, each with the position of the token to be sampled."""
+        """The sequences of the sampling members, each with the position of the token to be sampled."""
         step = self.step
         return list(compress(zip(self.members, step.ends.tolist(), strict=True), step.samples.tolist()))
 
@@ -82,7 +82,7 @@ class StepBuilder:
         self._members: list[_Member] = []
         self._admitted: list[Sequence] = []
         self._tokens, self._blocks = _Updates(), _Updates()
-        self._restored: dict[int, int] = {}  # by the slot that a state is copied to, the one that it comes from
+        self._restored: dict[int, int] = {}  # source slot by target slot
         self._kept: dict[int, int] = {}
         self._adapted = False
         self._drafts: dict[Sequence, DraftedTokens] = {}
@@ -94,13 +94,13 @@ class StepBuilder:
 
     @property
     def drawing(self) -> list[Sequence]:
-        """The sequences that draw a token; none if a part of a prompt is computed, too."""
+        """The sequences that draw a token; empty if the step also computes part of a prompt."""
         if any(prefill for *_, prefill in self._members):
             return []
         return [member[0] for member in self._members if member[4]]
 
     def admit(self, sequence: Sequence) -> None:
-        """Add a sequence with a new row, of which the device has nothing."""
+        """Add a sequence that has a new row, still empty on the device."""
         sequence.tokens_sent = sequence.blocks_sent = 0
         self._admitted.append(sequence)
 
@@ -116,7 +116,7 @@ class StepBuilder:
         self._members.append((sequence, sequence.row, start, count, samples, start < sequence.prompt_tokens))
 
     def draft(self, sequence: Sequence, draft: DraftedTokens) -> None:
-        """Add members with a draft's tokens, behind the sequence's last one; it draws after each."""
+        """Add members for a draft's tokens, after the sequence's last token; each of them samples."""
         self._drafts[sequence] = draft
         self._send(sequence, draft.start, draft.tokens)
         sequence.in_flight += len(draft.tokens)
@@ -152,7 +152,7 @@ class StepBuilder:
         longer = [member for member in self._members if member[3] > 1]
         few = sum(member[3] for member in longer) <= min(graph_rows - len(singles), _MAX_SPLIT)
         few &= not any(prefill for *_, prefill in longer)
-        if few or self._drafts:  # forced tokens, for which a graph has room; drafts are chosen for that room
+        if few or self._drafts:  # a graph has room for the forced tokens; drafts are chosen to fit
             for member in longer:
                 member[0].in_flight += member[3] - 1
             longer = [
@@ -189,10 +189,10 @@ class StepBuilder:
     def _with_drafts(
         self, members: list[_Member], groups: list[PrefixGroup], prefix_groups: PrefixGroups
     ) -> tuple[list[_Member], list[PrefixGroup]]:
-        """Members with those of drafts behind them. A sequence's own are a group, which reads their KV once; with its
-        last token, unless that is in a group already.
+        """The members with those of drafts appended. A sequence's drafts form a group, which reads their KV once; its
+        last token joins the group unless it is in one already.
         """
-        grouped = sum(group.size for group in groups)  # they come first
+        grouped = sum(group.size for group in groups)  # grouped members come first
         alone = {member[0]: member for member in members[grouped:] if member[4] and member[0] in self._drafts}
         ordered = [*members[:grouped], *(each for each in members[grouped:] if alone.get(each[0]) is not each)]
         groups = [*groups]
@@ -205,7 +205,7 @@ class StepBuilder:
 
 
 def _slots(sequences: Seq[Sequence], starts: Seq[int]) -> Int32:
-    """The adapters' slots of members that begin at these positions."""
+    """The adapter slots of members that begin at these positions."""
     slots = [
         sequence.adapter_slot if start >= sequence.adapted_from else NO_ADAPTER
         for sequence, start in zip(sequences, starts, strict=True)
@@ -219,7 +219,7 @@ class _Updates:
         self._values: list[int] = []
 
     def add(self, row: int, first: int, values: Seq[int]) -> None:
-        """The row lacks these values, from place `first` on."""
+        """Send these values to the row, from place `first` on."""
         self._updates.append((row, first, len(values)))
         self._values += values
 

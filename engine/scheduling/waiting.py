@@ -1,10 +1,11 @@
 """The order of admission. Owns the sequences that wait.
 
-The highest priority goes first; of equals the preempted ones, then the earliest deadline, then the longest expected
-output, since a drain that ends with long ones ends with steps that read all weights for few tokens. Siblings of the one
-that went follow at once, those that share most of its prompt first, so that they find it in the cache; a prefix that
-more than `_FAMILY` sequences share makes no siblings, since one of them always runs. Deadlines are rounded, more
-coarsely the further off they are, and after every `_PATIENCE` others the sequence that has waited longest goes next.
+The highest priority goes first. Among equals, preempted sequences go first, then the earliest deadline, then the
+longest expected output: long outputs left for the end of a drain would need steps that read all weights for few tokens.
+After a sequence, its siblings follow at once, so that they find its prompt in the cache; those that share most of it go
+first. A prefix shared by more than `_FAMILY` sequences makes no siblings, since one of them always runs. Deadlines are
+rounded, more coarsely the further off they are. After every `_PATIENCE` others, the sequence that has waited longest
+goes next.
 """
 
 from __future__ import annotations
@@ -21,39 +22,39 @@ from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.prompt_order import Path, PromptOrder, PromptPlace, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_FAMILY = 32  # sequences: more than a source has jobs
-_PATIENCE = 16  # sequences
+_FAMILY = 32  # sequences; more than the sibling jobs of a source
+_PATIENCE = 16  # sequences that go first
 _MIN_SLACK = 60.0  # seconds
 
 Clock = Callable[[], float]
 
 
 class _Rank(NamedTuple):
-    """The order among sequences of one profile, and of one priority."""
+    """The order among sequences of one profile and one priority."""
 
     deadline: float
-    shorter: int  # by max_tokens
+    shorter: int  # minus max_tokens
     arrival: int
     place: PromptPlace
 
 
 class _Family(NamedTuple):
-    """Siblings whose turn it is: at most `left` more whose prompts have this prefix."""
+    """The siblings whose turn it is: at most `left` more sequences whose prompts have this prefix."""
 
     prefix: Path
-    last: Path  # the one that went last
+    last: Path  # prompt path of the sequence that went last
     left: int
 
 
 class WaitingQueue:
-    """Adding, removing and choosing cost O(log waiting), and O(profiles that wait) once per family."""
+    """Adding, removing and choosing cost O(log n) in the waiting sequences, and O(waiting profiles) once per family."""
 
     def __init__(self, lengths: LengthEstimator, clock: Clock = time.time) -> None:
         self._lengths, self._clock = lengths, clock
         self._lines: dict[int, _Line] = {}  # by priority; none is empty
         self._arrivals: list[tuple[int, Sequence]] = []  # sorted
         self._arrived = 0
-        self._passed = 0  # left since a sequence that had waited longest did
+        self._passed = 0  # sequences removed since one went for having waited longest
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -74,7 +75,7 @@ class WaitingQueue:
         self._line(sequence.priority).push_front(sequence)
 
     def first(self) -> Sequence:
-        """The next sequence; the queue must not change before it is removed."""
+        """The next sequence. It must be removed before the queue changes otherwise."""
         priority = max(self._lines)
         line = self._lines[priority]
         if self._passed >= _PATIENCE and line.between_families:
@@ -88,11 +89,11 @@ class WaitingQueue:
         return line.first()
 
     def shared(self, sequence: Sequence) -> set[int]:
-        """How many tokens of a waiting sequence's prompt others have, too, that may follow it."""
+        """Lengths, in tokens, of the prefixes that a waiting sequence shares with those that may follow it."""
         return self._lines[sequence.priority].shared(sequence)
 
     def first_above(self, priority: int) -> Sequence | None:
-        """The next sequence of the highest waiting priority, if that is higher than `priority`."""
+        """The next sequence of the highest waiting priority, if it exceeds `priority`."""
         highest = max(self._lines, default=priority)
         return self._lines[highest].first() if highest > priority else None
 
@@ -126,14 +127,14 @@ class _Line:
         self._profiles: dict[str, list[_Rank]] = {}  # sorted; none is empty
         self._prompts = PromptOrder()
         self._family: _Family | None = None
-        self._next: PromptPlace | None = None  # as chosen since the last change
+        self._next: PromptPlace | None = None  # cached until the next change
 
     def __len__(self) -> int:
         return len(self._front) + len(self._ranks)
 
     @property
     def between_families(self) -> bool:
-        """Whether the next sequence is neither a preempted one nor a sibling of the one before."""
+        """Whether the next sequence is neither preempted nor a sibling of the last one."""
         return not self._front and self._sibling() is None
 
     def add(self, sequence: Sequence, deadline: float) -> None:
@@ -158,11 +159,11 @@ class _Line:
         return self._next.sequence
 
     def shared(self, sequence: Sequence) -> set[int]:
-        rank = self._ranks.get(sequence)  # one that was preempted has none
+        rank = self._ranks.get(sequence)  # preempted sequences have none
         return set() if rank is None else self._prompts.shared(rank.place, _FAMILY)
 
     def lead(self, sequence: Sequence) -> None:
-        """Make the sequence the next one after those that were preempted."""
+        """Make the sequence next in line after the preempted ones."""
         if rank := self._ranks.get(sequence):
             self._next = rank.place
 
@@ -175,7 +176,7 @@ class _Line:
             path, family = rank.place.path, self._family
             if family and family.left and path[: len(family.prefix)] == family.prefix:
                 self._family = _Family(family.prefix, path, family.left - 1)
-            else:  # it is the turn of those that begin as this one does
+            else:  # a family begins: the sequences that share this prefix
                 prefix = self._prompts.prefix(rank.place, min(_FAMILY, len(self._prompts) // 2))
                 self._family = None if prefix is None else _Family(prefix, path, _FAMILY - 1)
         ranks = self._profiles[sequence.request.profile]
@@ -186,7 +187,7 @@ class _Line:
         self._next = None
 
     def _sibling(self) -> PromptPlace | None:
-        """Of the family whose turn it is, the one that shares most with the last; of equals, the longest."""
+        """The family's sequence that shares most with the last one; of equals, the longest."""
         family = self._family
         if family is None or not family.left:
             return None

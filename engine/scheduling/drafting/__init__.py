@@ -1,1 +1,1 @@
-"""Drafts: tokens that probably come next are computed with a sequence's last one, and kept where its draws agree."""
+"""Drafts: tokens that probably come next, computed with a sequence's last one and kept if its draws agree."""

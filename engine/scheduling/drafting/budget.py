@@ -1,4 +1,4 @@
-"""How many drafts a step gets: as many as give the most tokens per second. At a full batch that is none."""
+"""How many drafts a step gets: the number that gives the most tokens per second, which is 0 for a full batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from thothy_ai.engine.api.step import Float64
 
 
 def affordable(rows: int, chances: Float64, seconds: Float64, otherwise: float) -> int:
-    """How many of the likeliest drafts to send, of those with these falling `chances` [N].
+    """How many of the likeliest drafts to compute, given their descending `chances` [N].
 
-    `seconds` [N]: of steps with 1 to N drafts; `otherwise`: tokens per second without any. Each of `rows` draws a token
-    anyway.
+    `seconds` [N]: durations of steps with 1 to N drafts; `otherwise`: tokens per second without drafts. Each of the
+    `rows` draws one token in any case.
     """
     rates = (rows + chances.cumsum()) / seconds
     return int(rates.argmax()) + 1 if len(rates) and rates.max() > otherwise else 0

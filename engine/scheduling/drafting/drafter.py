@@ -1,8 +1,9 @@
 """Chooses drafts: which tokens probably come next, and how many of them are worth their place in a step.
 
-Drafts need all results before the next step is planned: without them, the host's work is hidden behind the device's.
-Whether that pays, too, is arithmetic, by what drafts gave in the last steps that had the choice. The rows of a step are
-looked at together, in a few array operations; only those that get drafts are looked at one by one.
+Drafts require that all results are read before the next step is planned, which costs overlap: without drafts, the
+host's work is hidden behind the device's. Whether drafts still pay is computed from what they gained in the last steps
+that looked for them. All rows of a step are handled together in a few array operations; only rows that get drafts are
+handled one by one.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from thothy_ai.engine.scheduling.drafting.matching import AHEAD, NONE, Texts
 from thothy_ai.engine.scheduling.drafting.step_times import Line, Mean, StepTimes
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_LOOKED_AT = 4  # sequences for each place of a step
-_MIN_CHANCE = 0.1  # of a draft, with all before it
-_PROFILES, _MAX_TOKENS = 64, 1 << 14  # that are kept, the last used ones; of each text
-_FRACTIONS = np.arange(1, 9) / 8  # of the drafts found, at which what they give is remembered
-_FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # before any were looked for
+_LOOKED_AT = 4  # sequences for which drafts are sought, per place of a step
+_MIN_CHANCE = 0.1  # that a draft and all before it are right
+_PROFILES, _MAX_TOKENS = 64, 1 << 14  # most recently used profiles that are kept; tokens per text
+_FRACTIONS = np.arange(1, 9) / 8  # fractions of the drafts found for which the gain is remembered
+_FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # assumed before drafts were ever looked for
 _FIRST_DRAFTS = 3.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 8, 512  # steps after which drafts are looked for again, as if they never had been
+_FIRST_PAUSE, _LONGEST_PAUSE = 8, 512  # steps until drafts are tried again with the first gains
 
 
 class _Guesses(NamedTuple):
-    """Of N sequences: tokens that may follow, their classes, and the chances that each and all before it are right, all
-    [N, AHEAD].
+    """Guesses for N sequences: tokens that may follow, their classes, and the chance that a token and all before it are
+    right; each [N, AHEAD].
     """
 
     tokens: Int32
@@ -45,8 +46,8 @@ class _Guesses(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Row:
-    """The sequence in a row, how many of its tokens its text has, and what was guessed of those behind them: tokens
-    that were sent, and one more, and their classes.
+    """The sequence in a row, how many of its tokens were added to its text, and the guesses for the tokens after them:
+    the drafts sent and one more, with their classes.
     """
 
     arrival: int = -1
@@ -55,38 +56,38 @@ class _Row:
 
 
 class AutomaticDrafter:
-    """Implements `Drafter`. Owned by the core, used by its thread. `measured`: as that of `StepTimes`; `rows`: of the
-    engine.
+    """Implements `Drafter`. Owned by the core and used by its thread. `measured`: see `StepTimes`; `rows`: the engine's
+    maximum.
     """
 
     def __init__(self, measured: Mapping[int, float], rows: int) -> None:
         self.times = StepTimes(measured)
         self._chances = Chances(_PROFILES)
         self._rows = [_Row() for _ in range(rows)]
-        self._texts = Texts(rows + _PROFILES, _MAX_TOKENS)  # of the rows, then those of profiles
+        self._texts = Texts(rows + _PROFILES, _MAX_TOKENS)  # texts of the rows, then of the profiles
         self._profiles: OrderedDict[tuple[str, str], int] = OrderedDict()  # by salt and name, the last used one last
-        self._gains = _FIRST_GAINS  # draws saved, per row, by these fractions of the drafts that are found
-        self._drafts = _FIRST_DRAFTS  # found, per row
-        self._hidden, self._exposed = Mean(), Line()  # seconds of the host: per member with overlap; without it
-        self._idle, self._pause = 0, _FIRST_PAUSE  # steps since drafts were looked for, and until they are again
+        self._gains = _FIRST_GAINS  # draws saved per row, by fraction of the drafts found
+        self._drafts = _FIRST_DRAFTS  # drafts found per row
+        self._hidden, self._exposed = Mean(), Line()  # the host's seconds: per member with overlap; without overlap
+        self._idle, self._pause = 0, _FIRST_PAUSE  # steps since drafts were last looked for; steps to wait
 
-    # ---- whether
+    # ---- whether to draft
 
     def observe_host(self, seconds: float, members: int, *, exposed: bool) -> None:
-        """Learn what the host took for a step, besides waiting for the device; `exposed`: while that had nothing."""
+        """Learn how long the host worked on a step, without its waits. `exposed`: the device was idle meanwhile."""
         if exposed:
             self._exposed.add(members, seconds)
         else:
             self._hidden.add(seconds / max(1, members))
 
     def is_worthwhile(self, rows: int, places: int) -> bool:
-        """Whether the next step should be planned with drafts, for so many rows and at most `places` drafts."""
+        """Whether to plan the next step with drafts, given its `rows` and at most `places` drafts."""
         self._idle += 1
         plain = self._plain_rate(rows, rows)
         if plain is None or not rows or places <= 0:
             return False
         curves = [(self._gains, self._drafts)]
-        if self._idle >= self._pause:  # a slow turn of the host may be why they do not seem to pay
+        if self._idle >= self._pause:  # one slow turn of the host can make drafts seem too costly
             self._exposed = Line()
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             curves.append((_FIRST_GAINS, _FIRST_DRAFTS))
@@ -98,18 +99,18 @@ class AutomaticDrafter:
         return False
 
     def _plain_rate(self, rows: int, tokens: int) -> float | None:
-        """Tokens per second without drafts, in steps of so many rows and tokens."""
+        """Tokens per second without drafts, in steps of this many rows and tokens."""
         seconds = self.times.of(np.array(tokens))
         return None if seconds is None else rows / max(float(seconds), tokens * (self._hidden.value or 0.0), 1e-9)
 
     def _seconds(self, tokens: Int64) -> Float64:
-        """Seconds of steps with so many tokens, drafts among them, and of the host's work before them."""
+        """Seconds of steps with these numbers of tokens, drafts included, and of the host's work before each."""
         seconds, host = self.times.of(tokens), self._exposed.at(tokens)
         if seconds is None:
             return np.full(tokens.shape, np.inf)
         return seconds + (tokens * np.float64(self._hidden.value or 0.0) if host is None else host)
 
-    # ---- which
+    # ---- which drafts
 
     def choose(self, rooms: Seq[DraftRoom], tokens: int, places: int) -> Mapping[Sequence, DraftedTokens]:
         self._idle = 0
@@ -119,7 +120,7 @@ class AutomaticDrafter:
         guesses = self._guess([sequence for sequence, _ in looked_at])
         room = np.array([tokens for _, tokens in looked_at], np.int64)
         guesses.chances[(np.arange(AHEAD) >= room[:, None]) | (guesses.chances < _MIN_CHANCE)] = 0.0
-        # Chances fall along a row: what is before a chosen one is chosen, too.
+        # Chances fall along a row: whatever stands before a chosen draft is chosen as well.
         ranked = (-guesses.chances).argsort(axis=None, kind="stable")[: min(places, np.count_nonzero(guesses.chances))]
         falling = guesses.chances.flat[ranked]
         self._learn_gains(len(rooms), falling)
@@ -141,12 +142,12 @@ class AutomaticDrafter:
         return drafts
 
     def _guess(self, sequences: Seq[Sequence]) -> _Guesses:
-        """What may follow the sequences' tokens [N], by their own texts or by others of their profiles."""
+        """Guess what follows N sequences, by their own texts or by other texts of their profiles."""
         profiles = [self._profile(sequence) for sequence in sequences]
         self._read(sequences, profiles)
         rows = [sequence.row for sequence in sequences]
         found = self._texts.after([*rows, *rows], [*rows, *(len(self._rows) + profile for profile in profiles)])
-        source = np.repeat((0, 1), len(rows))[:, None]  # its own text, or others
+        source = np.repeat((0, 1), len(rows))[:, None]  # the sequence's own text, or others
         guessed = classes(source, found.lengths[:, None] + np.arange(AHEAD), found.shares)
         chances = self._chances.of(np.array([*profiles, *profiles], np.int64), guessed)
         chances = np.where(found.tokens == NONE, 0.0, chances).cumprod(axis=1)
@@ -154,7 +155,7 @@ class AutomaticDrafter:
         return _Guesses(found.tokens[best], guessed[best], chances[best])
 
     def _read(self, sequences: Seq[Sequence], profiles: Seq[int]) -> None:
-        """Judge what was guessed of sequences, and add their newest tokens to their texts."""
+        """Compare earlier guesses with the sequences' new tokens, and add these tokens to their texts."""
         judged = list[tuple[int, int, bool]]()
         for sequence, profile in zip(sequences, profiles, strict=True):
             row, tokens = self._rows[sequence.row], sequence.tokens
@@ -178,15 +179,15 @@ class AutomaticDrafter:
         self._gains = self._gains + (sums[(len(chances) * _FRACTIONS).astype(np.int64)] - self._gains) / 8
         self._drafts += (len(chances) / rows - self._drafts) / 8
 
-    # ---- what texts leave
+    # ---- texts of ended sequences
 
     def leave(self, sequence: Sequence) -> None:
-        """A sequence has ended: keep its output for others of its profile."""
+        """Keep the output of an ended sequence for others of its profile."""
         text = len(self._rows) + self._profile(sequence)
         self._texts.add(text, [NONE, *sequence.tokens[sequence.prompt_tokens :]])
 
     def _profile(self, sequence: Sequence) -> int:
-        """The number of those whose outputs its own may resemble: never those of another tenant."""
+        """The number of the sequence's profile, by salt and name: tenants never share one."""
         key = sequence.request.salt, sequence.request.profile
         number = self._profiles.get(key)
         if number is None:

@@ -1,7 +1,7 @@
-"""Drafts of a step: tokens that a sequence may have next, which are computed with its last one.
+"""Drafts of a step: likely next tokens of a sequence, computed with its last one.
 
-The draw after a token depends on the tokens up to it, on the seed and on the position, and on nothing else. A draft is
-therefore right if and only if it equals what the sequence draws at its place: outputs are the same as without drafts.
+The draw after a token depends only on the tokens up to it, the seed and the position. A draft is therefore right if and
+only if it equals the sequence's draw at its position, and outputs are the same as without drafts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DraftSpan(NamedTuple):
-    """A drafted token and those that are forced after it; and the `grammar` after all of them."""
+    """A drafted token, the tokens forced after it, and the `grammar` after all of them."""
 
     tokens: Seq[int]
     grammar: Grammar | None
@@ -26,11 +26,11 @@ class DraftSpan(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class DraftedTokens:
-    """The tokens that a sequence may have from position `start` on: before each and behind the last, one is drawn.
+    """Drafted tokens of a sequence from position `start` on. A token is drawn before each of them and after the last.
 
-    `spans` are those of a sequence without a grammar, until the grammar's are known, which may have fewer tokens. At
-    the positions in `forcing`, masks leave no choice: the draw gives way to what is forced. `taken`: tokens that were
-    right.
+    `spans` are at first made as if there were no grammar. The grammar's spans, which can have fewer tokens, replace
+    them once they are known. At the positions in `forcing`, the mask leaves no choice, and the forced token replaces
+    the draw. `taken`: how many tokens were right.
     """
 
     start: int
@@ -44,7 +44,7 @@ class DraftedTokens:
 
     @property
     def end(self) -> int:
-        """The position behind the last token."""
+        """The position after the last token."""
         return self.start + len(self.tokens)
 
 
@@ -59,5 +59,5 @@ class Drafter(Protocol):
     """Chooses the drafts of a step."""
 
     def choose(self, rooms: Seq[DraftRoom], tokens: int, places: int) -> Mapping[Sequence, DraftedTokens]:
-        """Drafts of at most `places` tokens together, for a step that computes so many `tokens` without them."""
+        """Drafts of at most `places` tokens in all, for a step that computes `tokens` tokens without them."""
         ...

@@ -1,7 +1,7 @@
-"""Finds where the last tokens of texts stand in texts, and what follows there: for all rows of a step at once.
+"""Finds earlier occurrences of texts' last tokens, and what follows them, for all rows of a step at once.
 
-The places after the longest suffix that occurs are those that a suffix automaton would find. They are searched for
-instead: comparing 2,000 tokens with one takes 2 us, and nothing is built when a sequence begins.
+The result is what a suffix automaton would find: the places after the longest suffix that occurs. A plain search is
+used instead, since comparing 2,000 tokens with one takes 2 us, and nothing must be built when a sequence begins.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 from thothy_ai.engine.api.step import Float64, Int32, Int64
 
-LONGEST = 32  # tokens of a suffix that are compared
-AHEAD = 16  # tokens that are looked up after a suffix
-NONE = -1  # around texts, and between the parts of one
-_WIDTH = 1024  # of a new matrix
+LONGEST = 32  # compared tokens of a suffix, at most
+AHEAD = 16  # tokens looked up after a suffix
+NONE = -1  # separates texts, and the parts of a text
+_WIDTH = 1024  # columns of a new matrix
 
 
 class Followed(NamedTuple):
-    """What follows the longest suffix of each of Q texts where it stood last: `tokens` [Q, AHEAD], NONE from the text's
-    end on, and without a match. `lengths` [Q] are those of the suffixes. `shares` [Q, AHEAD]: of the places after the
-    suffix and the tokens before this one, how many have this one.
+    """What follows the last occurrence of the longest suffix of each of Q texts: `tokens` [Q, AHEAD], NONE after the
+    text's end and without a match. `lengths` [Q] are the suffixes' lengths. `shares` [Q, AHEAD]: of all occurrences of
+    the suffix and the tokens before this one, the share that continues with this token.
     """
 
     tokens: Int32
@@ -31,19 +31,19 @@ class Followed(NamedTuple):
 
 
 class Texts:
-    """Texts that grow, each in its row of a matrix. Before it has more than `most` tokens, the older half goes."""
+    """Growing texts, each in a row of a matrix. Before a text exceeds `most` tokens, its older half is dropped."""
 
     def __init__(self, count: int, most: int) -> None:
         self._most, self._lengths = most, [0] * count
         self._matrix = self._empty(min(most, _WIDTH))
 
     def __getitem__(self, text: int) -> Int32:
-        """Its tokens [n], valid until some are added."""
+        """The tokens [n] of a text; the view is valid until tokens are added."""
         row: Int32 = self._matrix[text, LONGEST : LONGEST + self._lengths[text]]
         return row
 
     def add(self, text: int, tokens: Sequence[int]) -> None:
-        """Add tokens at the end."""
+        """Append tokens to a text."""
         tokens, length = tokens[-self._most :], self._lengths[text]
         if length + len(tokens) > self._most:
             kept = self[text][length - min(length, self._most // 2, self._most - len(tokens)) :].copy()
@@ -61,11 +61,11 @@ class Texts:
         self._lengths[text] = 0
 
     def after(self, ends: Sequence[int], texts: Sequence[int]) -> Followed:
-        """What follows, in each of `texts` [Q], the longest suffix of the text of `ends` [Q] that stands there."""
+        """Find in each of `texts` [Q] the longest suffix of the text `ends` [Q] that occurs, and what follows it."""
         flat, width = self._matrix.reshape(-1), self._matrix.shape[1]
         stops = np.array([end * width + LONGEST + self._lengths[end] for end in ends])
         last = flat[stops[:, None] - np.arange(1, LONGEST + 1)]  # the last token first
-        last[last == NONE] = NONE - 1  # equals none
+        last[last == NONE] = NONE - 1  # so that it equals no token
         found = [
             (self[text][:-1] == token).nonzero()[0] + (text * width + LONGEST + 1)
             for text, token in zip(texts, last[:, 0], strict=True)
@@ -85,7 +85,7 @@ class Texts:
         return Followed(tokens, lengths, shares)
 
     def _longest(self, last: Int32, query: Int64, places: Int64) -> tuple[Int64, Int64, Int64]:
-        """Lengths [Q] of the longest suffixes, and the places after them, of those after a suffix of one token."""
+        """Lengths [Q] of the longest suffixes. Also returns, of the places after the last token, those after them."""
         flat = self._matrix.reshape(-1)
         two = flat[places - 2] == last[query, 1]
         run = np.ones(len(places), np.int64)

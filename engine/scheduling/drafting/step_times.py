@@ -1,4 +1,4 @@
-"""How long steps take by their number of tokens: measured for the captured sizes, and corrected by what steps took."""
+"""Predicts steps' seconds by their number of tokens: measured for captured sizes, and corrected by observed steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from thothy_ai.engine.api.step import Float64, Int64
 
-_WEIGHT = 0.1  # of the last step in a mean
+_WEIGHT = 0.1  # of the newest value in a mean
 
 
 class Mean:
-    """A mean that forgets; None before the first value."""
+    """An exponentially weighted mean; None before the first value."""
 
     def __init__(self) -> None:
         self.value: float | None = None
@@ -22,7 +22,7 @@ class Mean:
 
 
 class Line:
-    """A line through points that it forgets, with a slope of at least 0; None before the first point."""
+    """A line through exponentially weighted points, with a slope of at least 0; None before the first point."""
 
     def __init__(self) -> None:
         self._x, self._y, self._xx, self._xy = Mean(), Mean(), Mean(), Mean()
@@ -42,26 +42,25 @@ class Line:
 
 
 class StepTimes:
-    """`measured`: seconds of a step by the size that it is padded to, up to the engine's rows, before any KV is read;
-    none on a device without graphs, where time is taken to grow evenly between decode steps and those that have
-    prompts, too.
+    """`measured`: seconds of a step without any KV, by the size that it is padded to, up to the engine's rows. It is
+    empty on a device without graphs; there, time is assumed to grow linearly from decode steps to steps with prompts.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
         self._sizes = np.array(sorted(measured), np.int64)
         self._measured = np.array([measured[size] for size in self._sizes.tolist()])
-        self._beyond = Mean()  # seconds that decode steps take besides
-        self._decode, self._prefill = (Mean(), Mean()), (Mean(), Mean())  # tokens and seconds of such steps
+        self._beyond = Mean()  # seconds of decode steps beyond the measured ones
+        self._decode, self._prefill = (Mean(), Mean()), (Mean(), Mean())  # mean tokens and seconds of such steps
 
     def observe(self, tokens: int, seconds: float, *, decodes: bool) -> None:
-        """Learn from a step; `decodes`: it computed no part of a prompt."""
+        """Learn from a step; `decodes`: no part of a prompt was in it."""
         for mean, value in zip(self._decode if decodes else self._prefill, (tokens, seconds), strict=True):
             mean.add(value)
         if decodes and len(self._sizes) and tokens <= self._sizes[-1]:
             self._beyond.add(seconds - float(self._measured[np.searchsorted(self._sizes, tokens)]))
 
     def of(self, tokens: Int64) -> Float64 | None:
-        """The seconds of decode steps with so many tokens each, at most the largest size; None until they are known."""
+        """Seconds of decode steps with these numbers of tokens, up to the largest size; None until they are known."""
         if len(self._sizes):
             measured: Float64 = self._measured[np.searchsorted(self._sizes, tokens)]
             return None if self._beyond.value is None else measured + max(0.0, self._beyond.value)

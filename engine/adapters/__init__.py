@@ -1,1 +1,1 @@
-"""Adapters: PEFT folders, what the engine has loaded, and their weights in host memory and on the device."""
+"""Adapters: reads PEFT folders, and keeps the loaded adapters' weights in host memory."""

@@ -1,4 +1,4 @@
-"""Reads the weights of a PEFT folder into the form that a slot on the device has."""
+"""Reads the weights of a PEFT folder into the layout of a slot on the device."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
 _NAME = re.compile(r"[^a-z0-9]")
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-_HOST_SHARE = 0.5  # of the memory that the machine has available, which one adapter may take
+_HOST_SHARE = 0.5  # share of the machine's available memory that one adapter may take
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptedModel:
-    """The model that adapters are for: its layers, and what it is called. `rename` gives a tensor's name in a model of
-    text alone. `make_room(slots, rank, tokens, weights)` is called once, before the first one: for so many of at most
-    this rank, in steps of at most so many tokens, which `weights` finds by their numbers.
+    """The base model of adapters: its layers and its name. `rename` maps a tensor's name to the one in a text-only
+    model. `make_room(slots, rank, tokens, weights)` is called once, before the first adapter: it prepares `slots`
+    adapters of at most `rank`, in steps of at most `tokens` tokens; `weights` finds an adapter by its number.
     """
 
     bank: AdapterBank
@@ -45,14 +45,16 @@ class AdaptedModel:
 
 @dataclass(slots=True)
 class _LowRankPair:
-    """The weights of a linear layer, by "A" and "B", with their names; `module` is the layer's as PEFT saw it."""
+    """The weights "A" and "B" of a linear layer, with their names; `module` is the layer's name in PEFT."""
 
     module: str
     sides: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
 
 
 def read_adapter(name: str, folder: Path, base: AdaptedModel) -> HostAdapter:
-    """The adapter in a folder; AdapterLoadError, or UnsupportedAdapterError by name, if the base cannot use it."""
+    """Read the adapter in a folder. AdapterLoadError if the base model cannot use it; UnsupportedAdapterError names the
+    feature that is not implemented.
+    """
     path = inside(folder, WEIGHTS)
     _require_host_memory(path, base)
     files = AdapterFiles.read(folder)
@@ -68,7 +70,7 @@ def read_adapter(name: str, folder: Path, base: AdaptedModel) -> HostAdapter:
 
 
 def _require_host_memory(path: Path, base: AdaptedModel) -> None:
-    """AdapterLoadError if the file, twice while it is read, and its place in host memory are too much."""
+    """AdapterLoadError if host memory lacks room for the file, twice while it is read, and for the adapter itself."""
     needed = 2 * path.stat().st_size + base.bank.numbers_per_slot(base.max_rank) * base.dtype.itemsize
     available = host_memory().available
     if needed > _HOST_SHARE * available:
@@ -110,7 +112,7 @@ def _check_base(folder: Path, configuration: AdapterConfiguration, base: Adapted
 
 
 def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dict[str, _LowRankPair]:
-    """A and B, by the layer's name in the base."""
+    """The pairs of A and B by the layer's name in the base model."""
     found: dict[str, _LowRankPair] = {}
     for name, tensor in tensors.items():
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
@@ -149,7 +151,7 @@ def _unknown_module(path: Path, module: str, base: AdaptedModel) -> AdapterLoadE
 def _filled(
     path: Path, pairs: Mapping[str, _LowRankPair], configuration: AdapterConfiguration, base: AdaptedModel
 ) -> HostWeights:
-    """All pairs, scaled, in their places."""
+    """Scale all pairs and copy them to their places."""
     bank, rank = base.bank, padded(base.max_rank)
     try:
         numbers = torch.zeros(bank.numbers_per_slot(rank), dtype=base.dtype, pin_memory=base.pinned)
@@ -167,7 +169,9 @@ def _filled(
 
 
 def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], scale: float, dtype: torch.dtype) -> Tensor:
-    """Scaled, in the base's type; AdapterLoadError for another shape, or numbers that are not finite, there or here."""
+    """The scaled tensor in the base's type. AdapterLoadError for a wrong shape, or for numbers that are not finite
+    before or after scaling.
+    """
     if tuple(tensor.shape) != shape:
         raise AdapterLoadError(
             f"{path}: tensor {name!r} has shape {[*tensor.shape]}, this model's layer and the configuration need "

@@ -1,7 +1,7 @@
-"""What an engine has loaded, by name, and who uses it.
+"""The loaded adapters by name, and how many requests use each.
 
-A name leads to the weights that it was last given. Sequences hold the weights that they were accepted with, which stay
-in host memory until the last of them has ended.
+A name means the weights that it was given last. A sequence keeps using the weights with which it was accepted; they
+stay in host memory until the last such sequence has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thothy_ai.engine.models.layers.adapted import HostWeights
 
 
 class HostAdapter(NamedTuple):
-    """An adapter's weights in host memory, and what to report of them."""
+    """An adapter's weights in host memory, and its reported properties."""
 
     info: AdapterInfo
     weights: HostWeights
@@ -25,7 +25,7 @@ class HostAdapter(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """`users`: open requests, and one for the name."""
+    """`users` counts open requests, and one more if the adapter has a name."""
 
     adapter: Adapter
     weights: HostWeights
@@ -39,23 +39,23 @@ class AdapterLibrary:
         self._lock = threading.Lock()
         self._named: dict[str, tuple[AdapterInfo, int]] = {}
         self._held: dict[int, _Held] = {}
-        self._numbers: dict[str, int] = {}  # by digest, of those that are held
+        self._numbers: dict[str, int] = {}  # by digest, of the held adapters
         self._last = 0
         self.changes = 0
 
     @property
     def infos(self) -> tuple[AdapterInfo, ...]:
-        """Those that have a name, sorted by it."""
+        """The adapters that have a name, sorted by it."""
         with self._lock:
             return tuple(info for _, (info, _) in sorted(self._named.items()))
 
     def put(self, loaded: HostAdapter) -> list[int]:
-        """Give weights a name. Returns the numbers of adapters that nobody uses any more, to be dropped."""
+        """Give weights a name. Returns the numbers of adapters that have become unused, for `drop`."""
         info, weights = loaded
         with self._lock:
             before = self._named.get(info.name)
             if before is not None and before[0].digest == info.digest:
-                self._named[info.name] = info, before[1]  # perhaps from another folder
+                self._named[info.name] = info, before[1]  # the folder may differ
                 return []
             number = self._numbers.get(info.digest)
             if number is None:
@@ -69,7 +69,7 @@ class AdapterLibrary:
             return [] if before is None else self._leave(before[1])
 
     def remove(self, name: str) -> list[int]:
-        """Take a name away; UnknownAdapterError if there is no such name. Returns the same as `put`."""
+        """Remove a name; UnknownAdapterError if there is no such name. Returns the same as `put`."""
         with self._lock:
             if name not in self._named:
                 raise UnknownAdapterError(f"no adapter {name!r} is loaded", "adapter")
@@ -77,7 +77,7 @@ class AdapterLibrary:
             return self._leave(self._named.pop(name)[1])
 
     def use(self, name: str) -> Adapter:
-        """The adapter of a request, to be released at its end; UnknownAdapterError if there is none."""
+        """Take the adapter of a request, which must release it at its end; UnknownAdapterError for an unknown name."""
         with self._lock:
             if name not in self._named:
                 raise UnknownAdapterError(f"no adapter {name!r} is loaded", "adapter")
@@ -91,7 +91,7 @@ class AdapterLibrary:
             return self._leave(adapter.number)
 
     def drop(self, number: int) -> bool:
-        """Free the memory of an adapter, unless it is used again or is free; returns whether it was freed."""
+        """Free an adapter's memory, unless it is in use again or already freed; returns whether it was freed."""
         with self._lock:
             held = self._held.get(number)
             if held is None or held.users:

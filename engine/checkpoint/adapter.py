@@ -1,4 +1,4 @@
-"""adapter_config.json of PEFT (https://huggingface.co/docs/peft): what we implement of it. Imports no torch."""
+"""The supported part of PEFT's adapter_config.json (https://huggingface.co/docs/peft). Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterErro
 
 CONFIGURATION = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
-_KEEPING = (None, True, False, "gaussian", "eva", "orthogonal")  # initializations that leave the base as it is
-# What we don't implement, by the field that asks for it, and the values with which it doesn't.
+_KEEPING = (None, True, False, "gaussian", "eva", "orthogonal")  # initializations that don't change the base
+# Fields of features that are not implemented, with the values that switch the feature off.
 _UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "use_dora": (False,),
     "use_qalora": (False,),
@@ -37,17 +37,17 @@ _UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "monteclora_config": (),
     "velora_config": ({},),
 }
-# Patterns of modules' names: letters, digits, dots, `.*`, `\d+`, `|`, `^`, `$`, and groups that are not repeated.
+# Patterns of module names may have letters, digits, dots, `.*`, `\d+`, `|`, `^`, `$`, and groups without repetition.
 _PATTERN = re.compile(r"(?:[\w-]|\\\.|\\d\+|\.\*|\.|\||\^|\$|\(\?:|\(|\))*", re.ASCII)
 _REPETITIONS = re.compile(r"\.\*|\\d\+|\(")
-_MAX_REPETITIONS, _MAX_PATTERN = 3, 500  # of a pattern: matching one takes the interpreter's lock
+_MAX_REPETITIONS, _MAX_PATTERN = 3, 500  # per pattern, since matching holds the interpreter's lock
 
 Patterns = tuple[tuple[re.Pattern[str], float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfiguration:
-    """What the file says: `rank` and `alpha` of most modules, and those of modules whose names match a pattern."""
+    """The file's contents: the usual `rank` and `alpha`, and those of modules whose names match a pattern."""
 
     rank: int
     alpha: float
@@ -62,19 +62,19 @@ class AdapterConfiguration:
         return max((self.rank, *(int(rank) for _, rank in self.rank_pattern)))
 
     def rank_of(self, module: str) -> int:
-        """The rank that the weights of a module must have, which has the name that PEFT saw."""
+        """The rank that a module's weights must have; `module` is its name in PEFT."""
         return int(_matching(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str) -> float:
-        """What a module's product is multiplied by (rsLoRA: Kalajdzievski, 2023)."""
+        """The factor of a module's low-rank product (rsLoRA: Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
         return _matching(self.alpha_pattern, module, self.alpha) / (math.sqrt(rank) if self.rank_stabilized else rank)
 
 
 @dataclass(frozen=True)
 class AdapterFiles:
-    """The contents of a folder's two files, each read once: what is used is what the digest names, even if the folder
-    is written meanwhile.
+    """The contents of a folder's two files. Each is read once, so that the digest is that of the weights in use even
+    if the folder is overwritten meanwhile.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class AdapterFiles:
 
     @classmethod
     def read(cls, folder: Path) -> AdapterFiles:
-        """AdapterLoadError if one of them is missing or cannot be read."""
+        """Read both files; AdapterLoadError if one is missing or unreadable."""
         return cls(folder, _content(folder, CONFIGURATION), _content(folder, WEIGHTS))
 
     @cached_property
@@ -97,26 +97,26 @@ class AdapterFiles:
 
     @property
     def parsed(self) -> AdapterConfiguration:
-        """The configuration among the files, or an `AdapterLoadError`."""
+        """Parse the configuration; AdapterLoadError if it is invalid."""
         return _parsed(self.folder / CONFIGURATION, self.configuration)
 
 
 def read_configuration(folder: Path) -> AdapterConfiguration:
-    """The configuration of a PEFT folder. AdapterLoadError if it cannot be read, UnsupportedAdapterError by name for
-    what is not implemented.
+    """The configuration of a PEFT folder. AdapterLoadError if it cannot be read; UnsupportedAdapterError names a
+    feature that is not implemented.
     """
     return _parsed(folder / CONFIGURATION, _content(folder, CONFIGURATION))
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A file of the folder. AdapterLoadError if it is missing, or a link that leads out of it."""
+    """The path of a file in the folder. AdapterLoadError if it is missing, or a link that leads out of the folder."""
     path = folder / name
     try:
         if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
             raise AdapterLoadError(f"{path} leads out of its folder, to {path.resolve()}")
     except OSError as error:
         raise AdapterLoadError(f"{path}: {error.strerror or error}") from error
-    except RuntimeError as error:  # links in a circle
+    except RuntimeError as error:  # circular links
         raise AdapterLoadError(f"{path}: {one_line(error)}") from error
     return path
 
@@ -149,7 +149,7 @@ def _parsed(path: Path, content: bytes) -> AdapterConfiguration:
 
 
 def _configuration(fields: Mapping[str, Any]) -> AdapterConfiguration:
-    """ValueError says which field is wrong."""
+    """Parse the fields; ValueError names a wrong one."""
     tokens = fields.get("alora_invocation_tokens")
     if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(each) is int for each in tokens)):
         raise ValueError(f"alora_invocation_tokens is {tokens!r:.80}, expected token ids")
@@ -166,10 +166,10 @@ def _configuration(fields: Mapping[str, Any]) -> AdapterConfiguration:
 
 
 def _patterns(fields: Mapping[str, Any], name: str, read: Callable[[str, object], float]) -> Patterns:
-    """Compiled as PEFT matches them: with the end of a module's name."""
+    """The patterns of a field, compiled to match the end of a module's name, as in PEFT."""
     patterns = fields.get(name) or {}
     if not isinstance(patterns, dict):
-        raise ValueError(f"{name} is {patterns!r:.80}, expected an object")  # noqa: TRY004  as the rest
+        raise ValueError(f"{name} is {patterns!r:.80}, expected an object")  # noqa: TRY004  as for other fields
     compiled = []
     for key, value in patterns.items():
         _check_pattern(name, key)
@@ -181,7 +181,7 @@ def _patterns(fields: Mapping[str, Any], name: str, read: Callable[[str, object]
 
 
 def _check_pattern(name: str, key: str) -> None:
-    """ValueError for a pattern that is more than names need: some take forever to compare with a name."""
+    """ValueError for a pattern more complex than names need: some would take forever to match."""
     if not _PATTERN.fullmatch(key):
         raise ValueError(
             f"{name}: {key!r:.80} has more than names, dots, '.*', '\\d+', '|', '^', '$' and unrepeated groups"

@@ -12,7 +12,9 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def bundled_model_path() -> Path:
-    """The path of the file; its package is not imported. ModelLoadError says how to install it if it is missing."""
+    """The path of the file, found without importing its package. If it is missing, ModelLoadError says how to install
+    it.
+    """
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _FILE

@@ -20,8 +20,8 @@ from thothy_ai.engine.checkpoint.rope_fields import require_one_rope
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# The `model_type` of each architecture that the engine computes itself, known without torch. All others that
-# transformers has run through its models, more slowly (`engine.models.fallback`).
+# The `model_type` of each architecture that the engine implements, listed here to be known without torch. All others in
+# transformers run through its own models, more slowly (`engine.models.fallback`).
 FAMILIES: Final = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "qwen3_next",
@@ -30,7 +30,7 @@ FAMILIES: Final = (
     "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
 )  # fmt: skip
 _MAX_LAYERS = 1024
-_TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
+_TENSOR_TYPES = {"dtype", "torch_dtype"}  # strings, or torch's types if it is imported
 _LETTERS = "M*-E"  # types of layers in a hybrid_override_pattern
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -42,7 +42,7 @@ class Configuration(SimpleNamespace):
     which reads the configuration itself, has only `model_type` and `vocab_size` here.
     """
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the file says
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  any value in the file
         raise AttributeError(f"the configuration has no {name!r}")
 
 
@@ -50,8 +50,9 @@ class Configuration(SimpleNamespace):
 class FolderConfiguration:
     """The configuration of a folder's text part.
 
-    `container` is the multimodal architecture around it, if any. `eos_token_ids` end a generation, by config.json and
-    generation_config.json: defaults of transformers' classes are ordinary tokens in many vocabularies.
+    `container` is the multimodal architecture around it, if any. `eos_token_ids` end a generation. They come only from
+    config.json and generation_config.json: in many vocabularies, the defaults of transformers' classes are ordinary
+    tokens.
     """
 
     text: Configuration
@@ -62,7 +63,7 @@ class FolderConfiguration:
 def read_configuration(folder: Path, named: Path | None = None) -> FolderConfiguration:
     """Read a folder's configurations through transformers.
 
-    ModelLoadError and UnsupportedModelError name `named`, the file that the folder was made of, or the folder.
+    ModelLoadError and UnsupportedModelError name the file `named` that the folder was made from, or else the folder.
     """
     where = named or folder
     content = _content(folder, where)
@@ -91,13 +92,13 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
         return FolderConfiguration(plain, container, tuple(dict.fromkeys(ends)))
     except EngineError:
         raise
-    except Exception as error:  # transformers computes with whatever values the file has
+    except Exception as error:  # transformers computes with unchecked values of the file
         _require_layer_types(content, where)
         raise unusable(where, error) from error
 
 
 def _require_layer_types(content: Mapping[str, Any], where: Path) -> None:
-    """UnsupportedModelError, with its index, for a type of layer that transformers does not know; it names none."""
+    """UnsupportedModelError, with the index, for a layer type unknown to transformers, whose own error has no index."""
     from transformers.configuration_utils import ALLOWED_LAYER_TYPES, remap_legacy_layer_types  # noqa: PLC0415  slow
 
     for part in (content, content.get("text_config") or {}):
@@ -116,7 +117,7 @@ def transformers_configuration(folder: Path) -> PreTrainedConfig:
 
 
 def unusable(where: Path, error: Exception) -> ModelLoadError:
-    """The error for a configuration whose values raise `error` when something is computed of them."""
+    """The error for a configuration with whose values a computation raised `error`."""
     return ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}")
 
 
@@ -129,7 +130,7 @@ def token_ids(value: object) -> tuple[int, ...]:
 
 
 def _content(folder: Path, where: Path) -> dict[str, Any]:
-    """What config.json says, with a model type and plausible numbers of layers."""
+    """The contents of config.json, checked to have a model type and plausible numbers of layers."""
     path = folder / "config.json"
     if not folder.exists():
         raise ModelLoadError(f"{where}: no such folder")
@@ -142,7 +143,7 @@ def _content(folder: Path, where: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
     for layers in counts:
-        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of them
+        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list this long
             raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
     try:
         for part in parts:
@@ -153,13 +154,13 @@ def _content(folder: Path, where: Path) -> dict[str, Any]:
 
 
 def _plain(config: PreTrainedConfig) -> Configuration:
-    """The plain values; values of older files are where newer files have them."""
+    """The plain values, under the names that newer files use."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
     held = vars(config)
     others = {"model_type", "num_hidden_layers", *config.attribute_map} - held.keys()
     values = {**held, **{name: getattr(config, name) for name in others if hasattr(config, name)}}
-    if config.is_heterogeneous:  # where one layer's fields differ from another's, which are not attributes then
+    if config.is_heterogeneous:  # layers have different fields, which are no attributes of `config` then
         values["per_layer_config"] = config.to_dict()["per_layer_config"]
     plain = {name: value for name, value in values.items() if name not in _TENSOR_TYPES and _is_plain(value)}
     return Configuration(**json.loads(json.dumps(plain)))

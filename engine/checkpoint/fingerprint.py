@@ -1,4 +1,4 @@
-"""The digest of a model's files: tells its weights from others under the same name, without reading all of them."""
+"""The digest of a model's files, which distinguishes weights of the same name without reading all of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hashlib import sha256
 from pathlib import Path
 
 _SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json"})
-_SAMPLES, _SAMPLE_BYTES = 64, 4_096  # of each file, evenly apart: training changes all of a tensor
+_SAMPLES, _SAMPLE_BYTES = 64, 4_096  # per file, evenly spaced: training changes a tensor everywhere
 _DIGITS = 16
 
 
 def fingerprint(model: Path) -> str:
-    """16 hexadecimal digits of a model's folder or file: of the names, sizes and samples of what it is made of."""
+    """A digest, 16 hexadecimal digits, of the names, sizes and samples of a model's files."""
     files = [model]
-    if model.is_dir():  # where links may lead nowhere
+    if model.is_dir():  # with links that may be broken
         files = sorted(each for each in model.iterdir() if each.suffix in _SUFFIXES and each.is_file())
     digest = sha256()
     for path in files:

@@ -1,9 +1,9 @@
 """Multimodal checkpoints whose text part this engine serves: where its configuration and its tensors are.
 
-The text part computes the same of text as a model of text alone: one of our families, or transformers' own. Most
+For text, the text part computes the same as a text-only model: one of our families, or transformers' own. Most
 architectures follow Llava's pattern: a vision tower, a projector and a language model. In Qwen-VL a token has a
-position on each of three axes (M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ among images only: for text all
-three are the same, and the embedding is the plain rotary one of the same frequencies.
+position on each of three axes (M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ only in images: for text all
+three are equal, and the embedding is the plain rotary one with the same frequencies.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _LLAVA_TEXT = (
     ("model.language_model.", "model."),
-    ("language_model.model.", "model."),  # as transformers saved them before 4.52
+    ("language_model.model.", "model."),  # names that transformers used before 4.52
     ("language_model.lm_head.", "lm_head."),
 )
 _LLAVA_OTHERS = ("vision_tower.", "image_tower.", "video_tower.", "multi_modal_projector.", "image_newline")
-_PLAIN_LAYERS = ("ignore", "ignored_layers", "modules_to_not_convert")  # in configurations of quantized weights
+_PLAIN_LAYERS = ("ignore", "ignored_layers", "modules_to_not_convert")  # fields of quantization settings
 _IDEFICS_TEXT = (("model.text_model.", "model."),)
 _IDEFICS_OTHERS = ("vision_model.", "connector.")
-_QWEN_TEXT = (("model.language_model.", "model."), ("language_model.", "model."))  # or as in a model of text alone
+_QWEN_TEXT = (("model.language_model.", "model."), ("language_model.", "model."))  # all else: as in a text-only model
 _QWEN_OTHERS = ("visual.",)
-_QWEN35_OTHERS = ("visual.", "mtp.")  # and layers that predict further tokens
+_QWEN35_OTHERS = ("visual.", "mtp.")  # mtp: layers that predict further tokens
 _GEMMA4_OTHERS = ("vision_tower.", "audio_tower.", "vision_embedder.", "embed_vision.", "embed_audio.")
 _AXES = 3  # time, height and width
 _AXES_FIELDS = {"mrope_section", "mrope_interleaved", "type"}
@@ -36,10 +36,10 @@ _AXES_FIELDS = {"mrope_section", "mrope_interleaved", "type"}
 class Container:
     """A multimodal architecture.
 
-    `text`: prefixes of the names of its text part's tensors, each with the prefix in a model of text alone.
-    `others`: prefixes of its other tensors.
-    `family`: the family of a text part that has a `model_type` of its own.
-    `fixed`: fields of the family's configuration that the text part's code has fixed.
+    `text`: prefixes of its text part's tensor names, each with the prefix in a text-only model.
+    `others`: prefixes of its other tensors' names.
+    `family`: the family of a text part whose `model_type` has no family of its own.
+    `fixed`: fields of the family's configuration that are constants in the text part's code.
     """
 
     about: str
@@ -49,9 +49,9 @@ class Container:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def text_name(self, name: str) -> str | None:
-        """The name of a tensor in a model of text alone; None for one of another part.
+        """The name of a tensor in a text-only model; None if it belongs to another part.
 
-        Any other tensor keeps its name, and is refused as a stray one.
+        A tensor of no known part keeps its name, and is later refused as unknown.
         """
         if name.removeprefix("model.").startswith(self.others):
             return None
@@ -93,7 +93,7 @@ CONTAINERS: Mapping[str, Container] = {
     "qwen3_vl": Container("Qwen3-VL", _QWEN_TEXT, _QWEN_OTHERS, "qwen3", {"use_sliding_window": False}),
     "qwen3_vl_moe": Container(
         "Qwen3-VL with mixtures of experts", _QWEN_TEXT, _QWEN_OTHERS, "qwen3_moe",
-        {"use_sliding_window": False, "norm_topk_prob": True, "tie_word_embeddings": False},  # which the container says
+        {"use_sliding_window": False, "norm_topk_prob": True, "tie_word_embeddings": False},  # set by the container
     ),
     "qwen3_5": Container("Qwen3.5 and Qwen3.6", _QWEN_TEXT, _QWEN35_OTHERS, "qwen3_5_text"),
     "qwen3_5_moe": Container(
@@ -103,10 +103,10 @@ CONTAINERS: Mapping[str, Container] = {
 
 
 def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration of the text part, or `config` itself if it is of text alone.
+    """The configuration of the text part, or `config` itself if the model is text-only.
 
-    What a container says of all its weights applies to the text part, too: how they are quantized, and that they may be
-    tied. ValueError for sections of positions that do not fit a head.
+    The container's settings for all weights, quantization and tying, apply to the text part as well. ValueError for
+    M-RoPE sections that do not fit a head.
     """
     container = CONTAINERS.get(config.model_type)
     if container is None:
@@ -129,7 +129,7 @@ def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) -> PreTrainedConfig:
-    """A configuration of `family` that computes the same of text as `text`, without M-RoPE's axes."""
+    """A configuration of `family`, without M-RoPE's axes, that computes the same as `text` for text."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
     fields = {**text.to_dict(), **fixed}
@@ -150,7 +150,7 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
 
 
 def renaming(container: str | None, family: str | None = None) -> Callable[[str], str | None]:
-    """The function that renames the tensors of a container, or of a family that has other names than most."""
+    """The function that renames the tensors of a container, or of a family with unusual names."""
     if container is not None:
         return CONTAINERS[container].text_name
     return Container("", _NAMES_OF[family], ()).text_name if family in _NAMES_OF else str

@@ -1,6 +1,6 @@
-"""What config.json says of rotary embedding, in several fields that may contradict each other.
+"""Checks the fields of config.json on rotary embedding, which can contradict each other.
 
-transformers takes the first of them that it finds. Older files have `rope_theta` and `rope_scaling`, newer ones
+transformers uses the first field that it finds. Older files have `rope_theta` and `rope_scaling`, newer ones
 `rope_parameters`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from thothy_ai.engine.api.errors import ModelLoadError
 
-_ALIKE = ({"default", "mrope"}, {"su", "longrope"})  # names of one type, by the age of a file
+_ALIKE = ({"default", "mrope"}, {"su", "longrope"})  # older and newer names of one type
 
 
 def require_one_rope(part: Mapping[str, Any]) -> None:
@@ -19,7 +19,7 @@ def require_one_rope(part: Mapping[str, Any]) -> None:
     old, new = part.get("rope_scaling"), part.get("rope_parameters")
     for name, given in (("rope_scaling", old), ("rope_parameters", new)):
         whole = given if isinstance(given, Mapping) else {}
-        for scaling in (each for each in (whole, *whole.values()) if isinstance(each, Mapping)):  # or one by layer type
+        for scaling in (each for each in (whole, *whole.values()) if isinstance(each, Mapping)):  # can be by layer type
             kinds = {str(scaling[key]) for key in ("type", "rope_type") if scaling.get(key) is not None}
             if len(kinds) > 1 and kinds not in _ALIKE:
                 raise ModelLoadError(

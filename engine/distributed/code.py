@@ -1,4 +1,4 @@
-"""What a process computes with: ranks of one group must not differ in it."""
+"""The code and libraries of a process, in which the ranks of a group must not differ."""
 
 from __future__ import annotations
 

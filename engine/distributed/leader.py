@@ -1,4 +1,4 @@
-"""The group as its first rank sees it: starts the other ranks' processes, has them load, and notices when one ends."""
+"""The first rank's view of the group: starts the other ranks' processes, has them load, and notices when one ends."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ log = logging.getLogger(__name__)
 
 _MODULE = "thothy_ai.engine.process.rank_process"
 _FIND_SECONDS = 90.0  # for a process to import torch on a busy machine
-_GRACE_SECONDS = 2.0  # for a thread that works with a lost rank to notice by itself
-_END_SECONDS = 5.0  # for a process whose channel has ended to say how it ended, while its memory is taken down
-_KILLED_SECONDS = 30.0  # for a process to be gone: a broken device may keep it forever
+_GRACE_SECONDS = 2.0  # for the threads that work with a lost rank to fail first
+_END_SECONDS = 5.0  # from the end of a process's channel to its exit, while its memory is freed
+_KILLED_SECONDS = 30.0  # for a killed process to exit; a broken device can keep it forever
 
 M = TypeVar("M", RankFound, RankLoaded, RankReady)
 OnLost = Callable[[EngineError], None]
 
 
 class Group:
-    """The ranks of an engine with `options.tensor_parallel` devices, this process being the first.
+    """The ranks of an engine with `options.tensor_parallel` devices; this process is the first.
 
-    Make it on a thread that runs as long as this process: the kernel ends the others with that thread. When a rank is
-    lost, `on_lost` is called on another thread, after the threads that work with it have had time to notice.
+    Create it on a thread that lives as long as the process: the kernel ends the other ranks with that thread. When a
+    rank is lost, `on_lost` is called on another thread, after the threads that work with it have had time to fail.
     """
 
     def __init__(self, options: EngineOptions, on_lost: OnLost = lambda _: None) -> None:
@@ -67,7 +67,7 @@ class Group:
         self._options, self._on_lost = options, on_lost
         _refuse_adapters(options)
         self._devices = _devices(options)
-        self._ending = threading.Event()  # a rank's channel has ended; its process may take seconds to
+        self._ending = threading.Event()  # a rank's channel has ended; its process can live on for seconds
         self._lost, self._closing = threading.Event(), threading.Event()
         self._until_ready: threading.Timer | None = None
         self.error: EngineError | None = None  # why a rank was lost
@@ -97,9 +97,7 @@ class Group:
         return self._devices
 
     def load(self, options: EngineOptions, configuration: ConfigurationRead) -> None:
-        """Have the others load their shares of the model of this configuration, in the place of one that they run;
-        returns at once.
-        """
+        """Have the other ranks load their shares of this model, in place of the one they run; returns at once."""
         if self._leading is not None:
             self._leading.end()
         for rank in self._others:
@@ -107,16 +105,16 @@ class Group:
             rank.send(LoadShare(own, configuration))
 
     def wait_loaded(self) -> None:
-        """Wait for the others' weights. ModelLoadError if that fails, or takes much longer than it took here.
+        """Wait until the other ranks have loaded. ModelLoadError if that fails, or takes much longer than it did here.
 
-        From now on, the ranks have `stall_seconds` until they run steps: call `leading`.
+        The ranks must begin to run steps within `stall_seconds` from now: call `leading`.
         """
         for rank in self._others:
             self._wait(rank, RankLoaded, self._options.stall_seconds)
         self._until_ready = self._within(self._options.stall_seconds, "become ready")
 
     def leading(self, runner: Runner, config: EngineConfig, vocab_size: int) -> LeadingRunner:
-        """What runs steps on all ranks, once the others wait for them."""
+        """A runner of steps on all ranks; returns it once the others wait for steps."""
         capacity = ring_bytes(config, vocab_size)
         for rank in self._others:
             self._wait(rank, RankReady, self._options.stall_seconds)
@@ -128,11 +126,11 @@ class Group:
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """A RuntimeError or OSError that a lost rank causes here becomes that rank's."""
+        """Replace a RuntimeError or OSError that a lost rank causes here by that rank's error."""
         try:
             yield
         except (RuntimeError, OSError) as error:
-            if is_out_of_memory(error):  # here: it is tried again at once
+            if is_out_of_memory(error):  # this rank's own: the step is tried again at once
                 raise
             if self._ending.wait(_GRACE_SECONDS):
                 self._lost.wait(2 * _END_SECONDS)
@@ -149,7 +147,7 @@ class Group:
             self._others.pop().close()
 
     def close(self) -> None:
-        """The same, and leave their group: this process may be the first rank of another one."""
+        """End the other processes and leave the group, so that this process can be the first rank of another one."""
         self.end_others()
         if self.ranks is not None:
             self.ranks.leave()
@@ -160,7 +158,7 @@ class Group:
             raise self.error
 
     def _require_alike(self, rank: _OtherRank, found: RankFound) -> None:
-        """ModelLoadError for a rank with different code from this one's, or with another kind of device."""
+        """ModelLoadError for a rank whose code or kind of device differs from this rank's."""
         if found.code != CODE:
             raise ModelLoadError(
                 f"rank {rank.number} runs different code from rank 0: was this engine's installation changed just now?"
@@ -169,7 +167,7 @@ class Group:
             raise ModelLoadError(f"rank {rank.number} has a {found.device}, rank 0 a {own}: they must be equal")
 
     def _wait(self, rank: _OtherRank, kind: type[M], seconds: float) -> M:
-        """The rank's next message. ModelLoadError if it does not come, or the error of whichever rank is lost."""
+        """The rank's next message. ModelLoadError if it does not come in time; a lost rank's error if one is lost."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._raise_if_lost()
@@ -182,7 +180,7 @@ class Group:
         raise ModelLoadError(f"rank {rank.number} has not {doing} within {seconds:g} s")
 
     def _within(self, seconds: float, done: str) -> threading.Timer:
-        """A timer that gives the group up unless it is cancelled: a thread that waits in a collective cannot."""
+        """A timer that gives the group up unless cancelled; a thread that waits in a collective can't do so itself."""
         error = ModelLoadError(f"the ranks have not {done} within {seconds:g} s: one of them hangs")
         timer = threading.Timer(seconds, self._lose, (error,))
         timer.daemon = True
@@ -190,7 +188,7 @@ class Group:
         return timer
 
     def _lose(self, error: EngineError) -> None:
-        """Called on a rank's thread when it ends, or on a timer's."""
+        """Give up a lost rank; called on its thread when it ends, or on a timer's thread."""
         if self._closing.is_set() or self.error is not None:
             return
         self.error = error
@@ -202,10 +200,10 @@ class Group:
 
 
 class _OtherRank:
-    """Another rank's process. `memory` and `notices` carry its steps."""
+    """The process of another rank. `memory` and `notices` carry its steps."""
 
     def __init__(self, number: int, ending: threading.Event, lose: OnLost) -> None:
-        """`ending` is set when its channel ends, and `lose` is called once it is known why."""
+        """`ending` is set when its channel ends; `lose` is called once the reason is known."""
         self.number = number
         self.messages: queue.SimpleQueue[FromRank] = queue.SimpleQueue()
         self.memory = open_memory()
@@ -221,7 +219,7 @@ class _OtherRank:
         threading.Thread(target=self._watch, args=(ending, lose), name=f"rank-{number}", daemon=True).start()
 
     def send(self, message: ToRank) -> None:
-        with suppress(OSError):  # it has ended, which is noticed elsewhere
+        with suppress(OSError):  # it has ended; its thread notices that
             self._channel.send(message)
 
     def close(self) -> None:
@@ -247,7 +245,7 @@ class _OtherRank:
         lose(error or ModelLoadError(f"rank {self.number}'s process {self._end()}"))
 
     def _end(self) -> str:
-        """How it ended, once its channel is closed."""
+        """Wait for the process after its channel closed, and describe how it ended."""
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -256,7 +254,7 @@ class _OtherRank:
 
 
 def _refuse_adapters(options: EngineOptions) -> None:
-    """InvalidRequestError for adapters, whose weights are not divided."""
+    """InvalidRequestError for adapters: their weights can't be divided among ranks yet."""
     if options.adapters or options.adapter_slots:
         raise InvalidRequestError(
             f"adapters and --tensor-parallel {options.tensor_parallel} cannot be combined: leave out one of them"
@@ -264,7 +262,7 @@ def _refuse_adapters(options: EngineOptions) -> None:
 
 
 def _devices(options: EngineOptions) -> tuple[torch.device, ...]:
-    """As many devices as there are ranks, from the options' device on; InvalidRequestError if there are fewer."""
+    """One device per rank, starting at the options' device; InvalidRequestError if there are too few."""
     first, size = resolve_device(options.device), options.tensor_parallel
     if first.type != "cuda":
         return (first,) * size

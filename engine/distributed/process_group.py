@@ -15,24 +15,24 @@ from torch._C._distributed_c10d import TCPStore
 
 T = TypeVar("T")
 
-_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as torch named it before 2.13
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch's name before 2.13
 
 _HOST = "127.0.0.1"
 JOIN_SECONDS = 120.0
-_COLLECTIVE_SECONDS = 600.0  # for the ranks to come to one operation: they may load at very different speeds
+_COLLECTIVE_SECONDS = 600.0  # for all ranks to reach an operation: they can load at very different speeds
 _ENVIRONMENT = {
-    "NCCL_NVLS_ENABLE": "0",  # NVLink multicast, which deadlocks where a container may not use it
-    "NCCL_GRAPH_REGISTER": "0",  # of the buffers of each sum in each graph, which takes long and saves little
-    "NCCL_SOCKET_IFNAME": "lo",  # all ranks are on this machine, whose own name may resolve to nothing
+    "NCCL_NVLS_ENABLE": "0",  # NVLink multicast deadlocks in containers that may not use it
+    "NCCL_GRAPH_REGISTER": "0",  # registering the buffers of each sum in each graph takes long and saves little
+    "NCCL_SOCKET_IFNAME": "lo",  # all ranks are on this machine, whose host name may not resolve
     "GLOO_SOCKET_IFNAME": "lo",
 }
 
 
 class ProcessGroup:
-    """Implements `Ranks`; a process is in one group at most."""
+    """Implements `Ranks`; a process is in at most one group."""
 
     def __init__(self, rank: int, size: int, device: torch.device, store: TCPStore) -> None:
-        """Join; returns once all ranks have joined, and their devices are connected."""
+        """Join; returns once all ranks have joined and their devices are connected."""
         self.rank, self.size = rank, size
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -45,7 +45,7 @@ class ProcessGroup:
             device_id=device if on_gpu else None,
             timeout=timedelta(seconds=_COLLECTIVE_SECONDS),
         )
-        self.all_reduce(torch.ones(1, device=device))  # NCCL takes its memory now, before the KV cache is sized
+        self.all_reduce(torch.ones(1, device=device))  # makes NCCL allocate its memory before the KV cache is sized
         if on_gpu:
             torch.cuda.synchronize(device)
 
@@ -71,16 +71,16 @@ class ProcessGroup:
         return int(found)
 
     def leave(self) -> None:
-        """Leave the group, whose other ranks are gone."""
+        """Leave the group after the other ranks have ended."""
         if self._on_gpu and dist.group.WORLD is not None:
-            dist.group.WORLD.abort()  # NCCL would wait for graphs that have its operations, and for the others
+            dist.group.WORLD.abort()  # otherwise NCCL waits for graphs with its operations, and for the other ranks
         with suppress(RuntimeError):
             dist.destroy_process_group()
 
 
 def open_store(size: int) -> TCPStore:
-    """What ranks find each other by, at a free port of this machine; of the first rank."""
-    # By itself, the store listens on all interfaces, and whoever writes to it is trusted.
+    """The first rank's store, by which ranks find each other, at a free port of this machine."""
+    # Without a socket, the store would listen on all interfaces, and it trusts all who write to it.
     with socket.create_server((_HOST, 0)) as listening:
         port = listening.getsockname()[1]
         return TCPStore(
@@ -95,5 +95,5 @@ def open_store(size: int) -> TCPStore:
 
 
 def reach_store(port: int, size: int) -> TCPStore:
-    """The same, of another rank."""
+    """Another rank's connection to the first rank's store."""
     return TCPStore(_HOST, port, size, is_master=False, timeout=timedelta(seconds=JOIN_SECONDS))

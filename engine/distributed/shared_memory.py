@@ -1,7 +1,7 @@
 """Frames from one process to another over shared memory: a ring, and a socket that wakes the reader.
 
-The writer places a frame in the ring and sends its place over the socket; the reader notes in the ring how far it has
-read. Frames are copied into the ring only.
+The writer puts a frame into the ring and sends its position over the socket; the reader records in the ring how far it
+has read. A frame is copied once, into the ring.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-_NOTICE = struct.Struct("<qq")  # where a frame begins, counted from the first one on, and how long it is
-_HEADER = mmap.PAGESIZE  # bytes before the ring, which begin with how far the reader has read
+_NOTICE = struct.Struct("<qq")  # a frame's begin, counted from the first frame's, and its length
+_HEADER = mmap.PAGESIZE  # bytes before the ring; they begin with the reader's position
 _ALIGNMENT = 8
 _POLL_SECONDS = 1e-4
 
 
 def open_memory() -> int:
-    """A file descriptor of memory that other processes can have, empty."""
+    """A file descriptor of empty memory that can be shared with other processes."""
     return os.memfd_create("thothy-steps", os.MFD_CLOEXEC)
 
 
@@ -35,9 +35,9 @@ class _Ring:
 
 
 class FrameWriter:
-    """Writes to a reader that was made before, with the same `file` and `capacity`, and the other end of `notices`.
+    """Writes to a reader, which must exist already, with the same `file` and `capacity` and the other end of `notices`.
 
-    `check` is called while a slow reader is waited for, and may raise.
+    `check` is called while a slow reader is waited for, and can raise.
     """
 
     def __init__(self, file: int, capacity: int, notices: socket.socket, check: Callable[[], None]) -> None:
@@ -45,14 +45,14 @@ class FrameWriter:
         self._written = 0
 
     def write(self, *parts: bytes) -> None:
-        """One frame of these parts; OSError if the reader has ended, ValueError if it is larger than the ring."""
+        """Write one frame of these parts; OSError if the reader has ended, ValueError if it exceeds the ring."""
         length, capacity = sum(map(len, parts)), self._ring.capacity
         if length > capacity:
             raise ValueError(f"a frame of {length} bytes exceeds the ring's {capacity}")
         begin = -(-self._written // _ALIGNMENT) * _ALIGNMENT
-        if begin % capacity + length > capacity:  # a frame is in one piece
+        if begin % capacity + length > capacity:  # a frame must be contiguous
             begin = -(-begin // capacity) * capacity
-        # Once all is read, what was left free before the ring's end does not count.
+        # Once all is read, the gap before the ring's end is free as well.
         while (read := int(self._ring.read[0])) < self._written and begin + length - read > capacity:
             self._check()
             time.sleep(_POLL_SECONDS)
@@ -72,7 +72,7 @@ class FrameReader:
         self._ring.read[0] = 0
 
     def __iter__(self) -> Iterator[memoryview]:
-        """Frames, each valid until the next is asked for; they end with the writer's process."""
+        """Yield frames, each valid until the next is requested, until the writer's process ends."""
         while len(notice := self._notices.recv(_NOTICE.size, socket.MSG_WAITALL)) == _NOTICE.size:
             begin, length = _NOTICE.unpack(notice)
             place = begin % self._ring.capacity

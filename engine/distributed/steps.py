@@ -1,4 +1,4 @@
-"""Steps on their way from the first rank to the others, whose runners do what its own does."""
+"""Sends steps from the first rank to the others, whose runners repeat what the first rank's does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from thothy_ai.engine.distributed.shared_memory import FrameWriter
 from thothy_ai.engine.execution.runner import Runner, sample_or_retry
 from thothy_ai.engine.execution.step_handle import StepHandle
 
-_HEAD = struct.Struct("<qq")  # what to do, and the number of the step
+_HEAD = struct.Struct("<qq")  # the operation, and the step's number
 _MIN_BYTES = 1 << 24
-_COLUMN_BYTES = 256  # of a row, in all columns of a step
+_COLUMN_BYTES = 256  # per row, in all columns of a step together
 
 
 class _Do(IntEnum):
@@ -26,16 +26,16 @@ class _Do(IntEnum):
 
 
 def ring_bytes(config: EngineConfig, vocab_size: int) -> int:
-    """Memory for a few steps of this size; a row brings two masks at most."""
+    """Bytes for a few steps of this size; a row adds at most two masks."""
     masks = 2 * config.max_rows * -(-vocab_size // 32) * 4
     tokens = config.max_rows * (config.max_context + _COLUMN_BYTES) * 4
     return (_MIN_BYTES + 2 * (masks + tokens)) // 4096 * 4096
 
 
 class LeadingRunner:
-    """Runs each step on this device, and on the others': what `EngineCore` has in the place of a runner.
+    """A runner for `EngineCore` that runs each step on this rank's device and on the others'.
 
-    `blaming` names the rank that an error comes from.
+    `blaming` replaces an error by that of the lost rank that caused it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LeadingRunner:
     ) -> None:
         self._runner, self._others, self._blaming = runner, others, blaming
         self._number = 0
-        self._unsampled: dict[int, int] = {}  # numbers of steps, by the identity of their handles
+        self._unsampled: dict[int, int] = {}  # step numbers by the identity of their handles
 
     def forward(self, step: Step) -> StepHandle:
         self._number += 1
@@ -55,13 +55,13 @@ class LeadingRunner:
 
     def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
         with self._blaming():
-            if (number := self._unsampled.pop(id(handle), None)) is not None:  # None: tried again, here alone
+            if (number := self._unsampled.pop(id(handle), None)) is not None:  # None: a retry, on this rank alone
                 do = _Do.SAMPLE if masks is None else _Do.SAMPLE_MASKED
                 self._send(do, number, b"" if masks is None else masks.to_bytes())
             self._runner.sample(handle, masks)
 
     def end(self) -> None:
-        """No more steps will come."""
+        """Tell the other ranks that no more steps will come."""
         self._send(_Do.END)
 
     def _send(self, do: _Do, number: int = 0, data: bytes = b"") -> None:
@@ -77,7 +77,7 @@ def follow(runner: Runner, frames: Iterable[memoryview]) -> None:
         data = frame[_HEAD.size :]
         match do:
             case _Do.FORWARD:
-                launched[number] = runner.forward(Step.from_bytes(bytes(data)))  # the frame goes, the step stays
+                launched[number] = runner.forward(Step.from_bytes(bytes(data)))  # the step outlives the frame
             case _Do.SAMPLE:
                 sample_or_retry(runner, launched.pop(number), None)
             case _Do.SAMPLE_MASKED:

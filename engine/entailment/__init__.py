@@ -1,7 +1,7 @@
-"""The entailment model beside an engine: says of pairs of texts whether the one follows from the other.
+"""The entailment model of an engine: judges for pairs of texts whether the second follows from the first.
 
-backend    the engine's requests with pairs go to the verifier, all others to the engine
-verifier   the verifier's process: starts it, sends it pairs, and starts another one when it hangs or dies
-process    runs there: takes what waits, and computes it in batches
+backend    sends requests with pairs to the verifier, and all others to the engine
+verifier   starts the verifier's process, sends it pairs, and replaces it when it hangs or dies
+process    runs in that process: takes waiting requests and computes them in batches
 model      the model itself, with `transformers`
 """

@@ -1,4 +1,4 @@
-"""An engine with a verifier beside it: requests with pairs go to the verifier, all others to the engine."""
+"""An engine with a verifier: requests with pairs go to the verifier, and all others to the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class VerifyingBackend:
 
     def __init__(self, engine: Backend, verifier: Verifier) -> None:
         self._engine, self._verifier = engine, verifier
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._accepting = True
         self._seconds = self._direct_seconds = 0.0
         self._finished = 0
@@ -53,7 +53,7 @@ class VerifyingBackend:
         self._verifier.judge(request.pairs, answer)
 
     def abort(self, request_id: str) -> None:
-        """The verifier's requests are short, and end by themselves."""
+        """End a request of the engine early; the verifier's are short and are left to finish."""
         self._engine.abort(request_id)
 
     def stream(self, request_id: str) -> None:

@@ -1,6 +1,6 @@
-"""An entailment model of `transformers`: a folder of any encoder for sequence classification whose labels say so.
+"""An entailment model: a folder of any sequence classifier of `transformers` that has a label for entailment.
 
-Such as mDeBERTa or XLM-R for XNLI (three labels), or fact checkers with two. The labels' names come from config.json.
+Examples are mDeBERTa or XLM-R for XNLI (three labels), and fact checkers with two. The label names are in config.json.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NAMES: Mapping[str, frozenset[str]] = {
     ENTAILMENT: frozenset({"entailment", "entail", "entails", "entailed", "supported", "supports", "consistent"}),
     CONTRADICTION: frozenset({"contradiction", "contradict", "contradicts", "contradicted", "refuted", "refutes"}),
 }
-_MAX_TOKENS = 512  # of a pair: what these models are trained with
+_MAX_TOKENS = 512  # per pair, the length that these models are trained with
 _BATCH_TOKENS = {"cpu": 2_048, "cuda": 32_768}
 
 
 class Batch(NamedTuple):
-    """The labels of some of the pairs by their places, None for those that cannot be judged, and what that took."""
+    """The labels of some pairs by place, None for pairs that cannot be judged, and the seconds spent on them."""
 
     labels: dict[int, str | None]
     seconds: float
@@ -35,7 +35,7 @@ class EntailmentModel:
     """Judges pairs in batches of similar lengths."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        """ModelLoadError, naming the folder, if it is not such a model."""
+        """Load the model; ModelLoadError names a folder that is not an entailment model."""
         from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: PLC0415  slow
         from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415  as above
 
@@ -48,7 +48,7 @@ class EntailmentModel:
                 folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
             )
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except Exception as error:  # whatever transformers raises for a folder that it cannot read
+        except Exception as error:  # transformers raises many types for an unreadable folder
             raise ModelLoadError(f"--verifier {folder}: {' '.join(str(error).split())}") from error
         model, report = loaded
         if missing := sorted(report["missing_keys"]):
@@ -59,7 +59,7 @@ class EntailmentModel:
         self._max_tokens = min(limit for limit in limits if limit)
 
     def judged(self, pairs: Sequence[tuple[str, str]]) -> Iterable[Batch]:
-        """The pairs batch by batch, longest first. One whose tensors cannot be computed spoils no other."""
+        """Judge pairs batch by batch, longest first. A pair that cannot be computed does not spoil the others."""
         encoded = self._tokenizer(
             [premise for premise, _ in pairs],
             [claim for _, claim in pairs],
@@ -81,7 +81,7 @@ class EntailmentModel:
             tensors = self._tokenizer.pad(rows, return_tensors="pt").to(self._device)
             with torch.inference_mode():
                 logits = self._model(**tensors).logits.float().cpu()
-            # NaN is no label's: such a pair is not judged.
+            # A NaN score gives no label: the pair counts as not judged.
             labels = [self._labels[int(row.argmax())] if row.isfinite().all() else None for row in logits]
         except (RuntimeError, ValueError, IndexError):
             if len(places) > 1:
@@ -93,7 +93,7 @@ class EntailmentModel:
 
 
 def roles(names: Mapping[Any, str], folder: Path) -> dict[int, str]:
-    """What each label of a model stands for, by its number; ModelLoadError if none stands for entailment."""
+    """The meaning of each label by its number; ModelLoadError if none means entailment."""
     found = {
         int(number): next((role for role, known in _NAMES.items() if name.strip().lower() in known), NEUTRAL)
         for number, name in names.items()

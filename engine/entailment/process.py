@@ -1,6 +1,6 @@
-"""The verifier's process: a model, and the requests that wait for it, computed together.
+"""The verifier's process: loads the model, and computes waiting requests together.
 
-Run as `python -m thothy_ai.engine.entailment.process FD`, FD being its end of the channel. It ends with its parent.
+Run as `python -m thothy_ai.engine.entailment.process FD`, where FD is its end of the channel. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from thothy_ai.engine.wire.verifier_messages import (
 if TYPE_CHECKING:
     from thothy_ai.engine.entailment.model import EntailmentModel
 
-_MAX_TOGETHER = 256  # pairs: a request that comes meanwhile waits for no more
+_MAX_TOGETHER = 256  # pairs; a request that arrives meanwhile waits for no more than these
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Load the model that the parent asks for, and judge pairs until it ends."""
+    """Load the model that the parent asks for, and judge pairs until the parent ends."""
     end_with_parent()
     channel: Channel[FromVerifier, ToVerifier] = Channel(
         socket.socket(fileno=int(sys.argv[1])), FROM_VERIFIER, TO_VERIFIER
@@ -83,7 +83,7 @@ def _receive(received: Iterable[ToVerifier], waiting: queue.SimpleQueue[JudgePai
 
 
 def _together(waiting: queue.SimpleQueue[JudgePairs | None]) -> Iterator[list[JudgePairs]]:
-    """The requests that wait, as many at once as there are pairs for."""
+    """Yield waiting requests, at each time as many as fit the limit of pairs."""
     while (request := waiting.get()) is not None:
         requests = [request]
         while sum(len(each.pairs) for each in requests) < _MAX_TOGETHER and not waiting.empty():
@@ -94,7 +94,7 @@ def _together(waiting: queue.SimpleQueue[JudgePairs | None]) -> Iterator[list[Ju
 
 
 def judged(model: EntailmentModel, requests: Sequence[JudgePairs]) -> Iterator[PairsJudged]:
-    """Judge the pairs of requests in common batches. A batch's seconds are shared by the characters of its pairs."""
+    """Judge the pairs of requests in common batches. A batch's seconds are divided by its pairs' characters."""
     owners = [(request.number, place) for request in requests for place in range(len(request.pairs))]
     pairs = [pair for request in requests for pair in request.pairs]
     weights = [len(premise) + len(claim) + 1 for premise, claim in pairs]

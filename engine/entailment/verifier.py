@@ -1,6 +1,7 @@
-"""The verifier as its engine sees it: a process that judges pairs, and is replaced when it hangs or dies.
+"""The engine's side of the verifier: a process that judges pairs, and is replaced when it hangs or dies.
 
-Whatever happens to it, each request is answered: what was not judged has no label, and costs its claims their finding.
+Whatever happens to the process, each request is answered. Pairs that were not judged have no label, and their claims
+get no finding.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from thothy_ai.engine.wire.verifier_messages import (
 )
 
 Pairs = tuple[tuple[str, str], ...]
-OnJudged = Callable[[list[str | None], float], None]  # the labels, and the seconds that they took
+OnJudged = Callable[[list[str | None], float], None]  # the labels, and the seconds spent on them
 
-STALL_SECONDS = 45.0  # without a batch, after which it hangs: less than an engine may stand still
+STALL_SECONDS = 45.0  # without a batch until it counts as hung; less than an engine's limit
 _LOOK_SECONDS = 1.0
-_MIN_PAUSE, _MAX_PAUSE = 1.0, 60.0  # seconds before a process that died is replaced
+_MIN_PAUSE, _MAX_PAUSE = 1.0, 60.0  # seconds until a dead process is replaced
 _MODULE = "thothy_ai.engine.entailment.process"
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,11 @@ class Verifier:
     """Owns the process and the requests in flight there."""
 
     def __init__(self, wanted: LoadVerifier) -> None:
-        """Start it, and wait until its model is loaded. ModelLoadError if that cannot be."""
+        """Start the process and wait until its model is loaded. ModelLoadError if that fails."""
         self._wanted = wanted
         self.stall_seconds = STALL_SECONDS
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._asked: dict[int, _PairsAsked] = {}
         self._heard = time.monotonic()
         self._closing = threading.Event()
@@ -79,7 +80,7 @@ class Verifier:
         return self._weights
 
     def judge(self, pairs: Pairs, on_judged: OnJudged) -> None:
-        """Have pairs judged; `on_judged` is called once. While no process runs, that is at once, and without labels."""
+        """Have pairs judged; calls `on_judged` once. While no process runs, it is called at once, without labels."""
         number = next(self._numbers)
         with self._lock:
             running = self.running.is_set()
@@ -90,11 +91,11 @@ class Verifier:
         if not running:
             on_judged([None] * len(pairs), 0.0)
             return
-        with suppress(OSError):  # it has died: the reading thread notices, and answers
+        with suppress(OSError):  # it has died; the reading thread notices, and answers
             self._channel.send(JudgePairs(number, pairs))
 
     def close(self) -> None:
-        """End the process; what it has not judged is answered without labels."""
+        """End the process, and answer pairs that it has not judged without labels."""
         self._closing.set()
         self._process.kill()
         self._reader.join()
@@ -116,7 +117,7 @@ class Verifier:
         raise ModelLoadError(f"--verifier {self._wanted.folder}: its process ended with status {code}")
 
     def _read(self) -> None:
-        """Pass on what it judges; when it ends, start another one."""
+        """Pass on the process's judgements; when it ends, start another one."""
         while True:
             for message in self._messages:
                 if isinstance(message, PairsJudged):
@@ -128,7 +129,7 @@ class Verifier:
                 self.running.clear()
                 unanswered, self._asked = list(self._asked.values()), {}
                 self.batches += bool(unanswered)
-            _answer(unanswered)  # with the labels that are there
+            _answer(unanswered)  # with the labels received so far
             if self._closing.is_set():
                 return
             log.error("the verifier's process has ended with status %s", code)
@@ -136,7 +137,7 @@ class Verifier:
                 return
 
     def _started_again(self) -> bool:
-        """Try until it succeeds, or this is closed."""
+        """Start the process again, as often as needed; returns False once this object is closed."""
         pause = _MIN_PAUSE
         while not self._closing.wait(pause):
             try:
@@ -164,7 +165,7 @@ class Verifier:
         _answer(done)
 
     def _watch(self) -> None:
-        """Kill a process that stands still: the reading thread replaces it."""
+        """Kill a process that hangs; the reading thread replaces it."""
         while not self._closing.wait(_LOOK_SECONDS):
             with self._lock:
                 hangs = self._asked and time.monotonic() - self._heard > self.stall_seconds

@@ -1,1 +1,1 @@
-"""Runs steps on the device. Knows no sequences and no requests."""
+"""Runs steps on the device. Does not know sequences or requests."""

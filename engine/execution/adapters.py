@@ -1,7 +1,8 @@
-"""Adapters on the device: their copies from host memory, and which slots a pass reads.
+"""Adapters on the device: copies them from host memory, and tells a pass which slots to read.
 
-Copies run on a stream of their own, beside the step that they come with, whose members do not read them yet; they wait
-for the steps before it, which may read what they overwrite. A step waits for them only if it reads one of their slots.
+Copies run on a separate stream, concurrently with the step that they come with, whose members don't read them yet. They
+wait for earlier steps, which can read the slots that are overwritten. A later step waits for a copy only if it reads
+the copied slot.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from thothy_ai.engine.models.layers.adapted import AdapterBank, HostWeights
 
 
 class DeviceAdapters:
-    """Fills a bank's slots, and tells it which of them a pass reads. `weights` finds adapters by their numbers."""
+    """Fills a bank's slots, and tells it which ones a pass reads. `weights` finds adapters by number."""
 
     def __init__(self, bank: AdapterBank, device: torch.device, weights: Callable[[int], HostWeights]) -> None:
         self._bank, self._weights = bank, weights
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._copied: dict[int, torch.cuda.Event] = {}  # by slot, as long as no step has waited for it
+        self._copied: dict[int, torch.cuda.Event] = {}  # by slot, until a step has waited for the copy
 
     def place(self, copies: AdapterCopies) -> None:
         """Copy adapters to their slots."""
@@ -39,8 +40,8 @@ class DeviceAdapters:
 
     @contextmanager
     def reading(self, step: Step, size: int | None) -> Iterator[None]:
-        """While this is entered, what the model computes is of the step's tokens, or of as many and padding behind them
-        (`size`), with their adapters.
+        """Within the block, the model computes the step's tokens with their adapters; `size`: the number of tokens with
+        padding, if the step is padded.
         """
         if not step.adapted:
             yield
@@ -53,8 +54,8 @@ class DeviceAdapters:
             self._bank.end()
 
     def send(self, step: Step, size: int) -> None:
-        """Write the slots of the step's tokens to the bank's buffer, padded to so many tokens, and have the device wait
-        for those that are being copied. Nothing for a step without adapters.
+        """Write the slots of the step's tokens, padded to `size` tokens, to the bank's buffer, and have the device wait
+        for those that are being copied. No effect for a step without adapters.
         """
         if not step.adapted:
             return

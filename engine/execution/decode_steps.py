@@ -1,8 +1,8 @@
-"""Steps of single tokens, replayed from CUDA graphs: one of the forward pass up to the logits, one of the draw.
+"""Steps of single tokens, replayed from two CUDA graphs: the forward pass up to the logits, and the draw.
 
-The first leaves the scores of its members in buffers that stay in place, where the second finds them once the step's
-masks are complete. The members are padded to a size of the graphs with members in the padding row; members that do not
-sample draw for that row.
+The first graph leaves its members' scores in fixed buffers; the second reads them there once the step's masks are
+complete. A step is padded to one of the graphs' sizes with members in the padding row, and members that do not sample
+draw for that row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thothy_ai.kernels.paged import Attention
 
 
 class DecodeSteps:
-    """Owns the graphs and the buffers between them, which `capture` makes. The arguments are the runner's."""
+    """Owns the graphs and the buffers between them; `capture` makes both. The arguments are the runner's."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class DecodeSteps:
         self._decided = decided
         self.graphs, self.adapted = DecodeGraphs(decided), DecodeGraphs(decided)
         self.draws = DrawGraphs(self._draw)
-        self._scores: Scores  # of a step, once there are graphs
+        self._scores: Scores  # a step's; exists once there are graphs
 
     @torch.inference_mode()
     def capture(self, sizes: list[int], logits: Tensor, *, timed: bool) -> None:
-        """Capture the passes of these sizes, as far as they are worthwhile. `logits` [most rows, vocab] becomes the
-        buffer of their logits.
+        """Capture passes of those sizes that are worthwhile. `logits` [maximum rows, vocab] becomes the buffer of their
+        logits.
         """
         self._scores = Scores.buffers(logits)
         pad, abridged, whole = self._passes()
@@ -77,7 +77,7 @@ class DecodeSteps:
         self.adapted = DecodeGraphs(self._decided)
 
     def _passes(self) -> tuple[Callable[[int], None], Forward, Forward]:
-        """What graphs capture: padding before a pass, a pass of few layers, and a whole one."""
+        """The three functions to capture: padding before a pass, a pass of few layers, and a whole pass."""
         model, cache = self._model.abridged(self._cache)
 
         def whole(size: int) -> None:
@@ -102,20 +102,20 @@ class DecodeSteps:
         return self.graphs.size_for(members) or members
 
     def size_for(self, step: Step) -> int | None:
-        """The size of the graphs that the step is padded to; None if it is not replayed."""
+        """The graph size that the step is padded to; None if it is not replayed."""
         return self.graphs.size_for(step.num_members) if step.num_tokens == step.num_members else None
 
     def launch(self, step: Step, size: int) -> Scores:
-        """Launch the pass of a step; returns views of the buffers: the scores of all its members [N]."""
+        """Launch a step's pass; returns the scores of all its members [N], as views of the buffers."""
         self._rows.send(step.padded_to(size, self._rows.padding))
         (self.adapted if step.adapted else self.graphs).replay(size)
         return self._scores.first(step.num_members)
 
     def draw(self, step: Step, rows: Sequence[int], masks: StepMasks | None) -> Tensor:
-        """Draw a token for each member [N] of the step whose scores lie in the buffers, valid until the next draw.
+        """Draw a token for each member [N] of the step whose scores are in the buffers; valid until the next draw.
 
-        The tokens of its sampling members, whose rows are `rows` and whose scores do not change, are written to the
-        rows; the other members get any token.
+        Tokens of the sampling members are written to their rows, `rows`; the scores of these rows must not change. The
+        other members get an arbitrary token.
         """
         size = self.padded(step.num_members)
         if masks is not None:
@@ -126,7 +126,7 @@ class DecodeSteps:
         return self.draws.run(size, kind)[: step.num_members]
 
     def _draw(self, size: int, kind: DrawKind) -> Tensor:
-        """Choose tokens by the scores in the buffers, and write them to the rows; captured in a graph."""
+        """Choose tokens by the scores in the buffers and write them to the rows; a graph captures this."""
         logits, rows, positions = self._scores.first(size)
         bitmask = self._masks.of_step(size) if kind.masked else None
         tokens = self._sampler.choose(logits, rows, positions, self._rows.token_ids, bitmask, kind.work)

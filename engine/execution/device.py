@@ -1,4 +1,4 @@
-"""The device that an engine runs on, and the types of its numbers."""
+"""The device that an engine runs on, and its data types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def device_uuids(device: torch.device) -> tuple[str, ...]:
-    """The UUID of this GPU, as the driver writes it ("GPU-…"), or its index where torch knows none; none of a CPU."""
+    """The UUID of this GPU in the driver's form ("GPU-…"), or its index if torch has no UUID; empty for a CPU."""
     if device.type != "cuda":
         return ()
     found = getattr(torch.cuda.get_device_properties(device), "uuid", None)
@@ -42,16 +42,16 @@ def device_uuids(device: torch.device) -> tuple[str, ...]:
 
 
 def use_device(device: torch.device) -> None:
-    """Make the device this thread's: events, streams and Triton's launches take the current one."""
+    """Make the device this thread's current one, which events, streams and Triton's launches use."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
 
 def start_triton(device: torch.device) -> threading.Thread:
-    """Launch a kernel that changes nothing, on a thread of its own; nothing on a CPU.
+    """Launch a kernel without effect on a separate thread; does nothing on a CPU.
 
     Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
-    weights are read, most of that costs nothing. No error is raised: it recurs where a kernel is needed.
+    weights are read, most of that time is hidden. Errors are dropped, since they recur when a kernel is needed.
     """
 
     def launch() -> None:
@@ -93,7 +93,7 @@ def resolve_state_dtype(name: str) -> torch.dtype:
 
 
 def refuse_fp8_without_hardware(device: torch.device) -> None:
-    """InvalidRequestError on a GPU that does not multiply fp8; a CPU computes with what the numbers stand for."""
+    """InvalidRequestError for a GPU that can't multiply fp8; a CPU computes with converted values."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < _FIRST_WITH_FP8:
         name, (major, minor) = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         raise InvalidRequestError(f"{name} (compute capability {major}.{minor}) has no fp8: 8.9 or newer does")

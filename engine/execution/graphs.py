@@ -1,9 +1,10 @@
 """CUDA graphs of decode steps: one launch instead of some hundred, so that small steps don't wait for the host.
 
-A graph is captured for each of a few sizes; a step is padded to the next one with members in the padding row. A size is
-kept only if no larger one is faster: cuBLAS takes longer for some numbers of rows than for larger ones (llama-8b in
-bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). Sizes are timed in graphs of some layers, and the
-whole model is captured for those that are kept. All graphs share one pool of memory: they never run concurrently.
+A graph is captured for each of a few sizes, and a step is padded to the next size with members in the padding row. A
+size is kept only if no larger one is faster, since cuBLAS takes longer for some numbers of rows than for larger ones
+(llama-8b in bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). Sizes are timed with graphs of a few
+layers, and the whole model is captured for the kept sizes. All graphs share one memory pool, since they never run
+concurrently.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ import torch
 
 log = logging.getLogger(__name__)
 
-_FINE, _FINE_UNTIL = 16, 256  # sizes are multiples of 16, and of 32 above: padding costs a few percent at most
+_FINE, _FINE_UNTIL = 16, 256  # sizes are multiples of 16, above 256 of 32: padding costs a few percent at most
 _COARSE = 32
-_SLOWER = 1.03  # than a larger size: timings of one size differ by less
-_REPLAYS = 5  # that are timed
+_SLOWER = 1.03  # ratio to a larger size's time; repeated timings differ by less
+_REPLAYS = 5  # timed replays per size
 
 Forward = Callable[[int], object]
 Result = TypeVar("Result")
 
 
 class Decided(Protocol):
-    """`Ranks.decided`: all ranks go on with what the first of them measured."""
+    """The type of `Ranks.decided`: all ranks use the first rank's measurement."""
 
     def __call__(self, value: Result, /) -> Result: ...
 
 
 def alone(value: Result) -> Result:
-    """What a single rank decides."""
+    """`Decided` for a single rank: returns the value itself."""
     return value
 
 
@@ -47,9 +48,9 @@ def graph_sizes(max_rows: int) -> list[int]:
 
 
 def worthwhile(times: Mapping[int, float]) -> list[int]:
-    """The sizes that no larger one beats, ascending; `times`: of a replay of each size."""
+    """The sizes, ascending, that no larger one beats; `times`: a replay's time by size."""
     kept: list[int] = []
-    fastest = math.inf  # of the larger ones
+    fastest = math.inf  # time of any larger size
     for size in sorted(times, reverse=True):
         if times[size] <= fastest * _SLOWER:
             kept.append(size)
@@ -58,32 +59,32 @@ def worthwhile(times: Mapping[int, float]) -> list[int]:
 
 
 class DecodeGraphs:
-    """Captured forwards; none until `capture`."""
+    """Captured forward passes; none until `capture`."""
 
     def __init__(self, decided: Decided = alone) -> None:
         self._decided = decided
         self._sizes: list[int] = []
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self._pool: torch.cuda._POOL_HANDLE
-        self._stream: torch.cuda.Stream  # memory of a pool is used again by captures on the same stream only
+        self._stream: torch.cuda.Stream  # a pool's memory is reused only by captures on the same stream
         self.replays = 0  # so far
-        self.seconds: Mapping[int, float] = {}  # of the captured sizes, if they were timed
+        self.seconds: Mapping[int, float] = {}  # by captured size, if they were timed
 
     def capture(
         self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward, *, timed: bool = False
     ) -> None:
         """Capture those of `sizes` that no larger one beats.
 
-        `forward(size)` computes a step of `size` members from buffers that stay in place, and leaves its results in
-        others; `pad(size)` sends a step of padding members to the former. `abridged(size)` runs all kernels of the
-        model in one layer of each kind, or is `forward`: it compiles and loads them, which a capture must not, and its
-        graphs are timed to find the slow sizes. The graphs that are kept are `timed` on request.
+        `forward(size)` computes a step of `size` members from fixed input buffers into fixed output buffers;
+        `pad(size)` fills the inputs with padding members. `abridged(size)` runs one layer of each kind, and thus all
+        kernels of the model, or is `forward`. It compiles and loads the kernels, which a capture must not do, and its
+        graphs are timed to find the slow sizes. With `timed`, the kept graphs are timed as well.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             captured = dict[int, torch.cuda.CUDAGraph]()
-            for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
+            for size in reversed(sizes):  # the largest first: smaller ones reuse its memory
                 pad(size)
                 abridged(size)
                 captured[size], _ = capture_graph(partial(abridged, size), pool)
@@ -94,20 +95,20 @@ class DecodeGraphs:
                 for size in reversed(kept):
                     pad(size)
                     captured[size], _ = capture_graph(partial(forward, size), pool)
-                    captured[size].replay()  # copies it to the device, for which the first step of its size would wait
+                    captured[size].replay()  # uploads the graph, so that its first step need not wait for that
             if timed:
                 self.seconds = {size: milliseconds / 1e3 for size, milliseconds in _times(captured, pad).items()}
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes, self._captured, self._pool, self._stream = kept, captured, pool, stream
 
     def capture_as(self, other: DecodeGraphs, pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
-        """Capture the sizes that another set has, whose memory these share: the two never run concurrently."""
+        """Capture the sizes of `other`, and share its memory, since the two sets never run concurrently."""
         stream = other._stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for size in reversed(other._sizes):
                 pad(size)
-                abridged(size)  # compiles and loads
+                abridged(size)  # compiles and loads kernels
                 self._captured[size], _ = capture_graph(partial(forward, size), other._pool)
                 self._captured[size].replay()
         torch.cuda.current_stream().wait_stream(stream)
@@ -125,7 +126,7 @@ class DecodeGraphs:
 
 
 def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None]) -> dict[int, float]:
-    """Milliseconds of each graph's shortest replay after one that loads it. The host waits at the end."""
+    """Milliseconds of each graph's shortest replay, after an untimed one that loads it. Waits for the device."""
     timed: dict[int, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
     for size, graph in graphs.items():
         pad(size)
@@ -142,12 +143,12 @@ def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None
 
 
 def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """As `torch.cuda.graph`, without its garbage collection, which takes seconds over all sizes.
+    """Like `torch.cuda.graph`, but without its garbage collection, which takes seconds over all sizes.
 
-    The current stream must not be the default one. After an error, it leaves the capture.
+    The current stream must not be the default one. An error ends the capture.
     """
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads can use the device
     try:
         result = run()
     except BaseException:

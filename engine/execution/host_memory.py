@@ -1,4 +1,4 @@
-"""How much memory this process may still take on its machine: what the kernel can free, within its cgroups' limits."""
+"""The host memory that this process can still use: what the kernel can free, within the limits of its cgroups."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-_UNLIMITED = 1 << 60  # version 1 writes a huge number for no limit, version 2 "max"
+_UNLIMITED = 1 << 60  # no limit: version 1 writes a huge number, version 2 "max"
 
 
 class HostMemory(NamedTuple):
-    """In bytes, within one limit."""
+    """Memory in bytes within one limit."""
 
     available: int
     total: int
 
 
 class _Files(NamedTuple):
-    """The names that a cgroup version has for a limit, the usage, and the file pages in it that can be dropped."""
+    """A cgroup version's names for the limit, the usage, and the file pages in it that can be dropped."""
 
     limit: str
     usage: str
@@ -32,13 +32,13 @@ _VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
-    """The machine's memory, or that of the narrowest cgroup around this process. `root` holds proc and sys."""
+    """The memory of the machine or, if narrower, of a cgroup around this process. `root` contains proc and sys."""
     lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
     kilobytes = {fields[0]: int(fields[1]) for fields in lines}
     limits = [HostMemory(1024 * kilobytes["MemAvailable:"], 1024 * kilobytes["MemTotal:"])]
     for folder, mount, files in _cgroups(root):
         for parent in (each for each in (folder, *folder.parents) if each.is_relative_to(mount)):
-            with suppress(OSError, ValueError):  # it has no limit, or is not visible from here
+            with suppress(OSError, ValueError):  # has no limit, or is not visible from here
                 limit, usage = (int((parent / name).read_text()) for name in (files.limit, files.usage))
                 stat = dict(line.split() for line in (parent / "memory.stat").read_text().splitlines())
                 if limit < _UNLIMITED:
@@ -47,17 +47,17 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
 
 
 def return_freed() -> None:
-    """Give the kernel the memory that this process has freed: glibc's heap keeps it, up to a model's size once its
-    weights were converted.
+    """Return freed memory to the kernel. glibc's heap would keep it: up to a model's size after a conversion of its
+    weights.
     """
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries don't have it
     if trim is not None:
         trim(0)
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, Path, _Files]]:
-    """(this process's cgroup, the root of its hierarchy, its files); in a container the two are often the same."""
+    """(this process's cgroup, its hierarchy's root, its files); in a container, cgroup and root are often the same."""
     mounts = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

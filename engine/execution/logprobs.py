@@ -1,6 +1,6 @@
-"""Log-probabilities of drawn tokens, for the rows that want them.
+"""Log-probabilities of drawn tokens, for the rows that ask for them.
 
-They are the model's own: from its scores before biases, penalties, masks and temperature.
+They come from the model's own scores, before biases, penalties, masks and temperature.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import TokenLogprobs
 
-AT_ONCE = 64  # rows: their logits are copied
+AT_ONCE = 64  # rows, whose logits are copied
 
 
 class LogprobReadback(NamedTuple):
-    """Log-probabilities in transfer to the host: `rows` [A], with how many of the likeliest tokens each wants."""
+    """Log-probabilities in transfer to the host: `rows` [A], and how many of the likeliest tokens each row gets."""
 
     rows: list[tuple[int, int]]
     chosen: Readback
@@ -38,7 +38,7 @@ class LogprobReadback(NamedTuple):
 
 
 class LogprobRows:
-    """Which rows want log-probabilities, and of how many of the likeliest tokens."""
+    """Knows which rows ask for log-probabilities, and for how many of the likeliest tokens."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -52,7 +52,7 @@ class LogprobRows:
                 self._wanted[row] = count
 
     def begin(self, logits: Tensor, tokens: Tensor, members: Sequence[int]) -> list[LogprobReadback]:
-        """Compute the log-probabilities of tokens [R] that were chosen by logits [R, V]; `members` are their rows."""
+        """Begin to compute log-probabilities of tokens [R] chosen by logits [R, V]; `members` are their rows."""
         if not self._wanted:
             return []
         asking = [(place, row, self._wanted[row]) for place, row in enumerate(members) if row in self._wanted]

@@ -1,7 +1,7 @@
-"""The masks of grammars that the device keeps, so that a step brings only those that are new.
+"""Grammar masks that the device keeps, so that a step sends only new ones.
 
-The core decides which mask is kept at which place (`grammar/memory.py`), and says so with each step. Applying a step's
-masks twice changes nothing.
+The core decides which mask is kept at which place (`grammar/memory.py`), and sends the places with each step. Applying
+a step's masks twice has no further effect.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
 from thothy_ai.engine.execution.transfers import deliver, send_into
 
 _ALL = -1  # every bit of an int32
-_MAX_NEW = 2  # masks of a row that a step brings: one to be kept, one of its own
+_MAX_NEW = 2  # new masks per row and step: one to keep, one for this step
 
 
 class MaskTable:
-    """Places for all remembered masks, and for as many of a single step as there are rows."""
+    """A table with places for all remembered masks, and for one single-step mask per row."""
 
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._device = device
@@ -28,8 +28,8 @@ class MaskTable:
         self._masks = torch.empty(max_rows, self._table.shape[1], dtype=torch.int32, device=device)
 
     def rows(self, masks: StepMasks) -> Tensor:
-        """Store the new masks; returns each member's [R, ceil(vocab / 32)] int32 on the device, valid until the next
-        step's.
+        """Store the new masks; returns the members' masks [R, ceil(vocab / 32)] int32 on the device, valid until the
+        next step.
         """
         self.send(masks)
         return self.of_step(len(masks.places))
@@ -42,12 +42,12 @@ class MaskTable:
             self._table.index_copy_(0, sent[-len(masks.targets) :].to(torch.int64), new)
 
     def of_step(self, size: int) -> Tensor:
-        """The masks [size, ceil(vocab / 32)] int32 of the first members of the step that was sent."""
+        """The masks [size, ceil(vocab / 32)] int32 of the sent step's first members."""
         return torch.index_select(self._table, 0, self._places[:size], out=self._masks[:size])
 
     @staticmethod
     def num_bytes(max_rows: int, vocab_size: int) -> int:
-        """Device bytes of the table, of a step's new masks, and of the masks of all rows."""
+        """Device bytes of the table, a step's new masks, and the masks of all rows."""
         places, words = _shape(max_rows, vocab_size)
         return 4 * words * (places + (1 + _MAX_NEW) * max_rows)
 

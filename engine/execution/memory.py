@@ -1,4 +1,4 @@
-"""Device memory: in use, in total and planned, read at most once per second; and out-of-memory errors."""
+"""Device memory (in use, total and planned; read at most once per second), and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemoryGauge:
         self._lock = threading.Lock()
 
     def read(self) -> MemoryStats:
-        """The newest reading, at most a second old. May be called from any thread."""
+        """The newest reading, at most a second old. Can be called from any thread."""
         with self._lock:
             now = time.monotonic()
             if now - self._read_at >= _EVERY_SECONDS:
@@ -36,14 +36,16 @@ class MemoryGauge:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, which leaves the device as it was; only torch's own allocator has a type for it."""
+    """Whether the error is a failed allocation, which leaves the device intact. Only torch's allocator has a type for
+    it; other libraries' errors are recognized by their text.
+    """
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:
-    """(free, total) bytes; on a CPU `free` is what this process does not hold."""
+    """(free, total) bytes; on a CPU, `free` is everything that this process does not hold."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)
     page = os.sysconf("SC_PAGE_SIZE")

@@ -1,17 +1,17 @@
 """CUDA graphs of steps that prefill and decode: everything between one layer's attention and the next one's is a graph.
 
-Attention itself is launched step by step, since its division depends on the step's lengths, and so are recurrences;
-everything else depends on the number of tokens only. A layer therefore costs the host a few launches instead of a
-dozen: 5 to 6 ms per step of qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for 8,192 tokens of
-it). There are graphs of a few sizes. Any smaller step is padded to a size that the device computes, attention apart,
-faster than the host would launch it without graphs: padding costs less than the device would wait, unless contexts are
-so long that attention keeps it busy. Of the larger sizes only the token budget has graphs, for steps of nearly as many
-tokens, which is the usual size while requests wait.
+Attention and recurrences are launched without a graph in each step, since the division of their work depends on the
+step's lengths; everything else depends only on the number of tokens. A layer therefore costs the host a few launches
+instead of a dozen: 5 to 6 ms per step of qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for
+8,192 tokens). Graphs exist for a few small sizes, whose work without attention takes the device less time than the host
+needs to launch it without graphs. To pad a smaller step to such a size costs less than the device would wait, unless
+contexts are so long that attention keeps it busy. Of the larger sizes, only the token budget has graphs, for steps of
+nearly as many tokens, the usual size while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
 
-All graphs share one pool of memory, since they never run concurrently: queries, too, which attention reads before the
-next graph begins.
+All graphs share one memory pool, since they never run concurrently. It holds even the queries, which attention reads
+before the next graph begins.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
 
-MAX_TOKENS = 8192  # of a budget with graphs: beyond, the device takes longer than any host, and pools are large
+MAX_TOKENS = 8192  # largest budget with graphs; beyond, the device is slower than any host, and pools are large
 _SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144)
-_MIN_SHARE = 0.97  # of the token budget that a step must have where padding costs the device time
-_TIMED = 4  # layers
-_LAUNCHES = 3  # that are timed
+_MIN_SHARE = 0.97  # share of the token budget from which a step is padded to it
+_TIMED = 4  # layers timed
+_LAUNCHES = 3  # timed launches
 
 Body = Callable[[StepTokens, Attention], tuple[Tensor, Tensor]]
 
 
 class Sizes(NamedTuple):
-    """Numbers of tokens for which there are graphs: `padded`, ascending, to which any smaller step is padded, and the
-    token budget.
+    """Numbers of tokens that have graphs: `padded`, ascending, to which any smaller step is padded, and the token
+    budget.
     """
 
     padded: tuple[int, ...]
@@ -52,8 +52,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def worthwhile(cls, device: Mapping[int, float], host: float) -> Sizes:
-        """From the device's seconds for each size, the largest of which is the budget, and the seconds that the host
-        takes to launch any of them without graphs.
+        """Choose sizes by the device's seconds for each size (the largest is the budget), and by the host's seconds to
+        launch any size without graphs.
         """
         return cls(tuple(size for size in sorted(device) if device[size] <= host), max(device))
 
@@ -66,23 +66,23 @@ class Sizes(NamedTuple):
 
 
 def sizes_up_to(budget: int) -> list[int]:
-    """Sizes that may be worthwhile, ascending; the budget is the last."""
+    """Sizes that may be worthwhile, ascending; the last is the budget."""
     return [*(size for size in _SIZES if size < budget), budget]
 
 
 class _Piece(NamedTuple):
-    """A graph, and what follows it: a layer's attention or recurrence, with weak references to tensors of the pool."""
+    """A graph and the launch after it, attention or a recurrence, with weak references to the pool's tensors."""
 
     graph: torch.cuda.CUDAGraph
     launch: Callable[[Attention], object]
 
 
 class _Captured(NamedTuple):
-    """The graphs of one size, and what the body returned."""
+    """The graphs of one size, and the body's results."""
 
     pieces: list[_Piece]
-    last: torch.cuda.CUDAGraph | None  # after the last piece, if the body goes on there
-    outs: Mapping[torch.Size, Tensor]  # of attention, by the shape of a token's
+    last: torch.cuda.CUDAGraph | None  # the body's part after the last piece, if any
+    outs: Mapping[torch.Size, Tensor]  # attention's results, by a token's shape
     attended: Tensor
     residual: Tensor
 
@@ -96,22 +96,22 @@ class MixedGraphs:
         self._captured: dict[int, _Captured] = {}
         self._pool: torch.cuda._POOL_HANDLE
         self._stream: torch.cuda.Stream
-        self.replays = 0  # of steps, so far
+        self.replays = 0  # steps so far
 
     def capture(
         self, tokens: Tensor, layers: int, body: Body, *, ends: bool = True, beside: MixedGraphs | None = None
     ) -> None:
-        """Capture `body` for the token budget, and for fewer tokens where that is worthwhile. It calls attention
-        or recurrences `layers` times, last of all if it `ends` with one, and returns what that gave and the residual
-        stream.
+        """Capture `body` for the token budget, and for those smaller sizes that are worthwhile. `body` calls attention
+        or recurrences `layers` times, as its last operation if it `ends` with one, and returns the last call's result
+        and the residual stream.
 
-        `tokens` [2 + tables, budget] int64, ids of different tokens, positions and slots that belong to no sequence,
-        become the buffer of replayed steps. `beside`: a captured set of the same budget, whose memory these share,
-        since the two never run concurrently.
+        `tokens` [2 + tables, budget] int64 (ids of different tokens, positions, and slots of no sequence) becomes the
+        input buffer of replayed steps. `beside`: a captured set of the same budget, whose memory is shared, since the
+        two sets never run concurrently.
         """
         self._tokens, budget = tokens, tokens.shape[1]
         sizes, shared = sizes_up_to(budget), dict[torch.Size, Tensor]()
-        if beside is None:  # memory of a pool is used again by captures on the same stream only
+        if beside is None:  # a pool's memory is reused only by captures on the same stream
             self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
         else:
             self._pool, self._stream, shared = beside._pool, beside._stream, {**beside._captured[budget].outs}
@@ -120,14 +120,14 @@ class MixedGraphs:
         captured, device_seconds = dict[int, _Captured](), dict[int, float]()
         with torch.cuda.stream(stream):
             host_seconds = _host_seconds(body, StepTokens.of(tokens[:, : sizes[0]]))
-            for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
-                # Fewer tokens take longer each.
+            for size in reversed(sizes):  # the largest first: smaller ones reuse its memory
+                # Smaller steps take longer per token.
                 slow = bool(captured) and size / min(captured) * device_seconds[min(captured)] > host_seconds
                 if self._decided(slow):
                     continue
                 largest = captured[budget].outs if captured else shared
                 some = StepTokens.of(tokens[:, :size])
-                body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
+                body(some, _Recorder())  # compiles and loads kernels, which must not happen in a capture
                 stream.synchronize()
                 captured[size] = _Recorder(pool, layers, largest, ends=ends).record(body, some)
                 device_seconds[size] = _device_seconds(captured[size])
@@ -141,8 +141,8 @@ class MixedGraphs:
         return self._sizes.size_for(tokens)
 
     def run(self, size: int, tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
-        """What the body returns for a step's tokens, over which `attention` is planned, and for padding after them;
-        valid until the next call. Padding is written to the dummy block.
+        """The body's results for a step's tokens, for which `attention` is planned, and for the padding after them;
+        valid until the next call. The padding's KV goes to the dummy block.
         """
         count, captured = len(tokens.ids), self._captured[size]
         for kept, sent in zip(self._tokens, (tokens.ids, tokens.positions, *tokens.slots), strict=True):
@@ -159,11 +159,11 @@ class MixedGraphs:
 
 
 def _host_seconds(body: Body, tokens: StepTokens) -> float:
-    """Seconds in which the host launches the body for few tokens, which never fill the device's queue. More tokens do
-    not take it less.
+    """The host's seconds to launch the body for a few tokens, which never fill the device's queue; a lower bound for
+    more tokens.
     """
     seconds = list[float]()
-    for _ in range(1 + _LAUNCHES):  # the first compiles and loads
+    for _ in range(1 + _LAUNCHES):  # the first compiles and loads kernels
         torch.cuda.current_stream().synchronize()
         began = time.perf_counter()
         body(tokens, _Recorder())
@@ -172,8 +172,8 @@ def _host_seconds(body: Body, tokens: StepTokens) -> float:
 
 
 def _device_seconds(captured: _Captured) -> float:
-    """Device seconds of all pieces, extrapolated from the last few. All are replayed first: that copies them to the
-    device, for which the first step of their size would wait, and gives the last ones numbers to compute with.
+    """Device seconds of all pieces, extrapolated from the last few. All are replayed first, which uploads them (their
+    first step would wait for that) and gives the last pieces realistic numbers.
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     pieces, timed = captured.pieces, captured.pieces[-_TIMED:]
@@ -193,7 +193,7 @@ def _device_seconds(captured: _Captured) -> float:
 class _Recorder:
     """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next.
 
-    `outs`: attention's results of a larger size, whose first tokens this size uses, by the shape of a token's.
+    `outs`: a larger size's results of attention, by a token's shape; this size uses their first tokens.
     """
 
     group_rows = 1
@@ -213,7 +213,7 @@ class _Recorder:
         self._outs: dict[torch.Size, Tensor] = {}
 
     def record(self, body: Body, tokens: StepTokens) -> _Captured:
-        """Capture the body; after an error, leave the capture."""
+        """Capture the body; an error ends the capture."""
         self._begin()
         try:
             attended, residual = body(tokens, self)
@@ -232,7 +232,7 @@ class _Recorder:
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
     def _follow(self, launch: Callable[[Attention], object]) -> None:
-        """Keep the graph that was ended with what follows it, and begin the next, unless nothing comes after that."""
+        """Keep the ended graph with the launch that follows it, and begin the next graph unless this was the last."""
         self._pieces.append(_Piece(self._graph, launch))
         if len(self._pieces) < self._calls or not self._ends:
             self._begin()
@@ -255,7 +255,7 @@ class _Recorder:
         out: Tensor | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        del out  # always the same tensors are returned, which the attention of a replay overwrites
+        del out  # the returned tensors are always the same; a replay's attention overwrites them
         if self._calls:
             self._graph.capture_end()
         token = torch.Size((q.shape[1], cache.heads.value_size))

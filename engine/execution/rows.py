@@ -1,7 +1,7 @@
-"""Device-resident state of running sequences: a row each of token ids and block ids.
+"""Device-resident state of running sequences: each has a row of token ids and of block ids.
 
-Owns both tensors, and the buffer that a step's metadata is sent to. A step brings what the rows lack (prompts, forced
-tokens, new blocks) and a few integers per member; sampled tokens are written by the device itself.
+Owns these tensors, and the buffer of a step's metadata. A step sends what the rows lack (prompts, forced tokens, new
+blocks) and a few integers per member; the device writes sampled tokens itself.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
-_COLUMNS = 6  # of a member: row, start, count, shared tokens, size of the group that begins with it, row it samples for
+_COLUMNS = 6  # per member: row, start, count, shared tokens, size of the group beginning here, row to sample for
 
 
 class StepInputs(NamedTuple):
-    """What the model and its attention read of a step. `sampling` [N] int32: the row that each member samples for;
-    `padding` for one that does not sample.
+    """A step's inputs to the model and its attention. `sampling` [N] int32: the row that each member samples for, or
+    `padding` if it does not sample.
     """
 
     tokens: StepTokens
@@ -32,11 +32,11 @@ class StepInputs(NamedTuple):
 
 
 class Rows:
-    """`token_ids` [rows + 1, longest + 1] and `block_tables`, each [rows + 1, blocks], int32, stale past a sequence's
-    end: a row has a table for each group of layers.
+    """`token_ids` [rows + 1, longest + 1] and one of the `block_tables` [rows + 1, blocks] per group of layers, all
+    int32. Values after a sequence's end are stale.
 
-    The last row, `padding`, belongs to no sequence: members that pad a step have it, and its tables name the dummy
-    block only.
+    The last row, `padding`, belongs to no sequence. It is the row of members that pad a step, and its tables have only
+    the dummy block.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Rows:
         self.padding = max_rows
         self._block_size, self._operations = block_size, operations
         first = send([self.padding * self.token_ids.shape[1], 0], device)
-        operations.scatter(self.token_ids, first[:1], first[1:])  # compiles now what is launched in service
+        operations.scatter(self.token_ids, first[:1], first[1:])  # compiles the kernel before it is used in service
 
     def apply(self, step: Step) -> StepInputs:
         """Send a step, and build its inputs on the device."""
@@ -64,38 +64,38 @@ class Rows:
         )
 
     def decode_inputs(self, size: int) -> StepInputs:
-        """The inputs of any step of `size` single-token members, to be captured in a graph: a replay builds them again
-        from the buffers, which stay in place, as the last `send` left them.
+        """The inputs of a step of `size` single-token members, for capture in a graph. A replay rebuilds them from the
+        fixed buffers that `send` has written.
         """
         return self._inputs(size, size, size, (), ())
 
     def send(self, step: Step) -> None:
-        """Write what the rows lack, and the step's metadata (one transfer), which stays until the next step's."""
+        """Write what the rows lack, and the step's metadata (one transfer), which is valid until the next step."""
         self._write(self.token_ids, step.new_tokens)
         self._write(self._tables.flatten(0, 1), step.new_blocks)
         shared, sizes = np.zeros((2, step.num_members), np.int32)
         for first, size, tokens in zip(*(column.tolist() for column in step.groups), strict=True):
             shared[first : first + size] = tokens
             sizes[first] = size
-        # The columns, then the starts of the members' tokens among the step's [N + 1].
+        # The columns, then the offsets of the members' tokens in the step [N + 1].
         columns = (step.rows, step.starts, step.counts, shared, sizes, self.sampling(step), (0,), step.counts.cumsum())
         send_into(np.concatenate(columns, dtype=np.int32), self._metadata)
 
     def sampling(self, step: Step) -> Int32:
-        """The rows [N] that the step's members sample for; `padding` for those that do not sample."""
+        """The rows [N] that the step's members sample for; `padding` for members that do not sample."""
         return np.where(step.samples, step.rows, self.padding).astype(np.int32)
 
     def write_sampled(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> None:
         """Write sampled tokens [R] to their rows [R] at `positions` [R].
 
-        The next step may read NO_TOKEN before the host does; token 0 stands for it there.
+        NO_TOKEN is written as token 0, since the next step can read it before the host does.
         """
         self.token_ids.index_put_((rows, positions), tokens.to(torch.int32).clamp_(min=0))
 
     def _inputs(
         self, size: int, total: int, num_decode: int, query_lens: tuple[int, ...], kv_lens: tuple[int, ...]
     ) -> StepInputs:
-        """The inputs of the step that was sent: `size` members, `total` tokens."""
+        """The inputs of the sent step, with `size` members and `total` tokens."""
         rows, starts, counts, shared, sizes, sampling = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
         query_starts = self._metadata[_COLUMNS * size : (_COLUMNS + 1) * size + 1]
         batch = AttentionBatch(

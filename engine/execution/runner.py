@@ -1,6 +1,7 @@
 """Runs a step on the device: builds its inputs there, computes logits, samples.
 
-Knows steps, not sequences or requests. The host waits in `StepHandle.read` only, which the caller calls when it likes.
+Knows steps, but no sequences or requests. The host waits only in `StepHandle.read`, which the caller calls at its own
+time.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
 
-_USUAL = tuple(  # the sampling of job kinds
+_USUAL = tuple(  # sampling that job kinds use
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
     for penalty in (1.0, 1.1)
 )
-_UNUSUAL = tuple(  # what requests may have besides: one of each kind of draw
+_UNUSUAL = tuple(  # one example of each further kind of draw
     SamplingParams(temperature=temperature, top_p=top_p, frequency_penalty=0.1, logprobs=1)
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
 )
-_FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
+_FEW = (16, 32, 64, 128)  # tokens; steps this small use other kernels
 
 
 class StepRunner(Protocol):
@@ -66,7 +67,7 @@ class StepRunner(Protocol):
 
 
 def sample_or_retry(runner: StepRunner, handle: StepHandle, masks: StepMasks | None) -> None:
-    """Sample; where that runs out of memory, once more with what is cached given back."""
+    """Sample; after running out of memory, free cached memory and try once more."""
     try:
         runner.sample(handle, masks)
     except RuntimeError as error:
@@ -87,7 +88,7 @@ def log_out_of_memory(error: RuntimeError, step: Step) -> None:
 class Runner:
     """Owns the rows, the KV cache, the graphs, the masks and the sampler's state on one device.
 
-    Of several `ranks`, the first decides what others might decide differently.
+    With several `ranks`, the first one takes all decisions that could differ between them.
     """
 
     def __init__(
@@ -114,19 +115,19 @@ class Runner:
         self._times_sizes = config.drafts
         self._last: StepHandle | None = None
         self._mixed, self._mixed_adapted = MixedGraphs(decided), MixedGraphs(decided)
-        self._adapters: DeviceAdapters | None = None  # until the first one comes
+        self._adapters: DeviceAdapters | None = None  # until the first adapter is loaded
         mixed = config.graphs and model.captures_between_attention and config.token_budget <= MAX_TOKENS
         self._mixed_budget = config.token_budget if mixed else None
 
     @property
     def replays(self) -> int:
-        """Steps that were replayed from one or several graphs so far."""
+        """Number of steps replayed from graphs so far."""
         decode, mixed = self._decode, (self._mixed, self._mixed_adapted)
         return decode.graphs.replays + decode.adapted.replays + sum(each.replays for each in mixed)
 
     @property
     def seconds_by_size(self) -> Mapping[int, float]:
-        """Seconds of a decode step by the size that it is padded to, without reading KV; none where none was timed."""
+        """Seconds of a decode step without KV, by the size that it is padded to; empty if none was timed."""
         return self._decode.graphs.seconds
 
     @torch.inference_mode()
@@ -134,7 +135,7 @@ class Runner:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
         if (last := self._last) is not None and last.scores is not None:
-            if last.sampled is None:  # of a step in parts, all are launched before they are sampled
+            if last.sampled is None:  # all parts of a step are launched before they are sampled
                 last.leave_buffers()
             else:
                 last.scores = None
@@ -150,7 +151,7 @@ class Runner:
             scores = self._decode.launch(step, size)
         else:
             sampling = step.num_sampling
-            # Padded to a size of the graphs: a step of another size would wait until cuBLAS has loaded its kernels.
+            # Padded to a graph size, since a step of another size would wait for cuBLAS to load its kernels.
             columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
             columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
             last, rows, positions = send(columns, self._device).to(torch.int64)
@@ -186,11 +187,11 @@ class Runner:
 
     @torch.inference_mode()
     def warm_up(self, tokens: int) -> None:
-        """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows as job kinds do,
+        """Run small steps and the largest one, of `tokens` tokens of no sequence, sample all rows as job kinds do,
         compute logits of all sizes, and capture the graphs.
 
-        What would be compiled in service, or run out of memory there, does so before the first request. Triton compiles
-        without the interpreter's lock: meanwhile, each kind of draw is compiled on a thread of its own.
+        Kernels are thus compiled, and memory runs out, before the first request and not in service. Triton compiles
+        without the interpreter's lock, so that each kind of draw is compiled on a separate thread meanwhile.
         """
         rows, config, dtype, device = self._max_rows, self._model.config, self._model.dtype, self._device
         logits = torch.zeros(rows, config.vocab_size, dtype=dtype, device=device)
@@ -201,7 +202,7 @@ class Runner:
                 last = torch.zeros(rows, dtype=torch.int64, device=device)
                 self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
             hidden = torch.zeros(rows, config.hidden_size, dtype=dtype, device=device)
-            for size in self._graph_sizes:  # to which steps are padded: cuBLAS loads its kernels at first use
+            for size in self._graph_sizes:  # cuBLAS loads its kernels at first use
                 self._model.logits(hidden[:size])
             scores = self._model.logits(hidden)
             for draw in draws:
@@ -217,9 +218,9 @@ class Runner:
 
     @torch.inference_mode()
     def start_adapters(self, slots: int, rank: int, tokens: int, weights: Callable[[int], HostWeights]) -> None:
-        """Make room for so many adapters of at most this rank, which `weights` finds by their numbers, in steps of at
-        most so many tokens; and capture the graphs again, for steps that have some. May be called between two steps,
-        the last of which need not be sampled yet. After an error, all is as before.
+        """Make room for `slots` adapters of at most `rank`, in steps of at most `tokens` tokens, and capture graphs for
+        steps with adapters; `weights` finds an adapter by its number. Can be called between two steps, even if the last
+        one is not sampled yet. An error leaves everything as it was.
         """
         use_device(self._device)
         if self._last is not None and self._last.sampled is None:
@@ -240,7 +241,7 @@ class Runner:
     def _warm_up_adapters(self, tokens: int) -> None:
         """Run steps with adapters, and capture their graphs, so that nothing is compiled in service."""
         bank = self._model.adapters
-        for power in range(tokens.bit_length()):  # sorting is compiled for several lengths
+        for power in range(tokens.bit_length()):  # the sort is compiled for several lengths
             bank.begin(1 << power)
         for counts in self._warm_up_steps(tokens):
             last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
@@ -266,15 +267,15 @@ class Runner:
         graphs.capture(ids, config.num_layers, body, ends=self._model.ends_with_attention, beside=beside)
 
     def _warm_up_steps(self, tokens: int) -> Iterator[list[int]]:
-        """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""
-        prompts = [2] * min(self._max_rows, tokens // 2)  # recurrences of many prompts have other kernels
+        """Token counts of members, for steps that together use all kernels; the last step has `tokens`, if they fit."""
+        prompts = [2] * min(self._max_rows, tokens // 2)  # recurrences use other kernels for many prompts
         yield from filter(None, ([1], [1] * self._max_rows, prompts))
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)
             yield sorted(min(self._longest, most - begin) for begin in range(0, most, self._longest))
 
     def _warm_up_masks(self) -> Tensor:
-        """Masks of all rows, after steps that brought few new ones and many: pinned memory of all sizes is kept."""
+        """Masks of all rows, after steps with few and many new ones, so that pinned memory of all sizes is cached."""
         vocab, most = self._model.config.vocab_size, 2 * self._max_rows
         places = np.arange(self._max_rows, dtype=np.int32) + 1 + remembered_masks(vocab)
         new, targets = np.full((most, -(-vocab // 32)), -1, np.int32), np.resize(places, most)
@@ -284,8 +285,8 @@ class Runner:
 
     @torch.inference_mode()
     def _warm_up_draw(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
-        """Draw for all rows, with a sampler that only this call uses."""
-        use_device(self._device)  # a thread's setting, like the inference mode
+        """Draw for all rows, with a temporary sampler."""
+        use_device(self._device)  # a setting of each thread, like inference mode
         members, vocab = logits.shape
         sampler = Sampler(members, vocab, self._device)
         sampler.start_rows(StartedRows.of([Start(0, sampling, 0)]))
@@ -298,7 +299,7 @@ class Runner:
             self._cache.copy_states(*send(np.stack(copies), self._device).to(torch.int64))
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
-        """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
+        """Final hidden states [R, hidden] of the step's tokens at places `wanted` [R]."""
         tokens, batch, _ = self._rows.apply(step)
         mixed = self._mixed_adapted if step.adapted else self._mixed
         size = mixed.size_for(step.num_tokens)

@@ -1,8 +1,8 @@
 """Chooses each step's tokens. Owns the sampling parameters of all rows, on the device and on the host.
 
-The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and the host never waits
-for the device. Members whose scores change are sampled a second time, by their changed scores. A draw depends on the
-row's seed and the token's position only: never on batch-mates or on the row.
+The host's copy decides which work a step needs, so that an all-greedy step costs one argmax, and the host never waits
+for the device. Members whose scores change are sampled a second time, by their changed scores. A draw depends only on
+the row's seed and the token's position, never on the rest of the batch or on the row.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
 
 _COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
-_DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
+_DRAWN_BYTES = 100  # per logit of a filtered draw on the CPU; measured: 97, mostly Philox's 64-bit words
 _DRAWN_AT_ONCE = 32
 _SCRATCH_BYTES = 664  # per row on a GPU
-_LOGITS_PER_BYTE = 2048  # of a row's partial sums there
+_LOGITS_PER_BYTE = 2048  # of a row's partial sums on a GPU
 
 
 class Sampler:
@@ -38,7 +38,7 @@ class Sampler:
         self._table[:, Column.PENALTY] = 1.0
         self._changed: dict[int, list[float]] = {}
         self._rows_of: dict[int, set[int]] = {kind: set() for kind in sampling.KINDS}
-        self._rows_of[sampling.GREEDY].update(range(max_rows))  # as the table says until they start
+        self._rows_of[sampling.GREEDY].update(range(max_rows))  # the table's initial values
         self._penalized: set[int] = set()
         self._changes = ScoreChanges(max_rows, device)
         self.logprobs = LogprobRows(device)
@@ -80,24 +80,24 @@ class Sampler:
         """Choose one token for each member of a step; returns [R] int64.
 
         Args: logits [R, V] (not changed), rows [R] int64, positions [R] int64 of the tokens to be drawn, token_ids
-        [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 with a bit
-        set for each allowed token. `members` are the rows as the host knows them, `ends` [R] the positions.
+        [max_rows, L] int32, valid before a row's position, bitmask [R, ceil(V / 32)] int32 with a bit set for each
+        allowed token. `members` and `ends` [R] are the host's copies of rows and positions.
         """
         work = self.work(members)
         step = SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table)
         chosen = self._choose(step, work)
         if asking := self.changed(members, ends):
-            changing = self._work([members[place] for place in asking])._replace(penalized=False)  # they are by now
+            changing = self._work([members[place] for place in asking])._replace(penalized=False)  # already applied
             for places, changed in self._changes.batches(step, asking):
                 chosen[places] = self._choose(changed, changing)
         return chosen
 
     def changed(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
-        """Places of the members whose scores change at their positions `ends`; None is enough if no row's do."""
+        """Places of the members whose scores change at their positions `ends`, which can be None if no row's do."""
         return self._changes.asking(members, ends)
 
     def work(self, members: Sequence[int]) -> Work:
-        """The work of choosing for these rows, whose parameters the device has from now on."""
+        """The work needed to choose for these rows; sends their parameters to the device."""
         if self._changed:
             table = torch.tensor([(row, *values) for row, values in self._changed.items()], dtype=torch.float64)
             sent = deliver(table, self._device)
@@ -108,8 +108,8 @@ class Sampler:
     def choose(
         self, logits: Tensor, rows: Tensor, positions: Tensor, token_ids: Tensor, bitmask: Tensor | None, work: Work
     ) -> Tensor:
-        """As `sample`, for rows whose work is this and whose scores do not change. The row `max_rows` stands for
-        padding: it gets any token. Nothing waits or is sent: a graph may capture it.
+        """Like `sample`, for rows whose work is known and whose scores do not change. The padding row, `max_rows`, gets
+        an arbitrary token. A graph can capture it, since it neither waits nor sends anything.
         """
         return self._choose(SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table), work)
 
@@ -119,10 +119,10 @@ class Sampler:
 
     @staticmethod
     def workspace_bytes(max_rows: int, vocab_size: int, device_type: str = "cpu") -> int:
-        """The most device bytes that `sample` takes on top of its logits.
+        """The most device bytes that `sample` takes in addition to its logits.
 
-        On a CPU these are changed copies of the logits and the draws' temporaries; on a GPU a bit for each token seen,
-        and scratch. On both, what requests that change their scores need.
+        On a CPU these are changed copies of the logits, and the draws' temporaries; on a GPU, a bit per token seen, and
+        scratch. Both include what score changes need.
         """
         changes = ScoreChanges.workspace_bytes(max_rows, vocab_size, device_type)
         if device_type == "cuda":
@@ -130,7 +130,7 @@ class Sampler:
         return changes + vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
 
     def _work(self, members: Sequence[int]) -> Work:
-        """The work for these rows; the sets may have others, which no sequence has any more."""
+        """The work for these rows; the sets can also have rows whose sequences have ended."""
         kinds = [kind for kind, rows in self._rows_of.items() if _has_any(rows, members)]
         return Work.of(kinds, penalized=_has_any(self._penalized, members))
 

@@ -1,7 +1,7 @@
 """Rows whose scores change before a token is chosen: by biases, frequency and presence penalties, minimum tokens.
 
-Owns the biases of all rows on the device, and knows on the host which rows ask, so that a step without any costs
-nothing. What rows have written so far is counted on the device, from their token ids.
+Owns the biases of all rows on the device. The host knows which rows have changes, so that steps without any cost
+nothing. The device counts a row's output tokens from its token ids.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from thothy_ai.engine.execution.transfers import deliver, send
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import Biases, SamplingBatch
 
-AT_ONCE = 64  # rows: changed scores are float32 copies of logits, beside which counts of tokens need as much room
-BYTES = 8  # per score of these; where they are computed in plain torch, temporaries come on top:
+AT_ONCE = 64  # rows; each needs a float32 copy of its logits, and as much again for token counts
+BYTES = 8  # per score; plain torch needs the following temporaries in addition
 PLAIN_BYTES = 40
 _ENTRY_BYTES = 12
 
@@ -32,13 +32,13 @@ class ScoreChanges:
         self._change = operations_for(device).changed_scores
         tokens, untils = torch.zeros(2, max_rows, MAX_ENTRIES, dtype=torch.int32, device=device)
         self._biases = Biases(tokens, torch.zeros(max_rows, MAX_ENTRIES, device=device), untils)
-        self._untils: dict[int, int] = {}  # rows that ask: until which position
+        self._untils: dict[int, int] = {}  # rows with changes, and the position until which they apply
 
     def __bool__(self) -> bool:
         return bool(self._untils)
 
     def start_rows(self, started: StartedRows, biases: RowBiases) -> None:
-        """Forget what the rows' last sequences asked for, and send the biases of the new ones."""
+        """Drop the changes of the rows' last sequences, and send the biases of the new ones."""
         penalized = (started.frequency_penalties != 0) | (started.presence_penalties != 0)
         for row in started.rows.tolist():
             self._untils.pop(row, None)
@@ -49,7 +49,7 @@ class ScoreChanges:
             self._untils[row] = max(until, self._untils.get(row, 0))
         if not entries:
             return
-        # All entries of these rows are replaced, since their last sequences may have had some; the unused ones hold for
+        # All entries of these rows are replaced, since their last sequences may have had some; unused entries apply to
         # no position.
         whole = np.zeros((3, len(entries), MAX_ENTRIES), np.float64)
         for index, listed in enumerate(entries.values()):
@@ -60,7 +60,7 @@ class ScoreChanges:
             target[rows] = sent.to(target.dtype)
 
     def asking(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
-        """Places of the members whose scores change, given their rows and the positions of the tokens to be chosen."""
+        """Places of the members whose scores change, given their rows and the positions of the next tokens."""
         if not self._untils:
             return []
         positions = [0] * len(members) if ends is None else ends.tolist()
@@ -68,7 +68,7 @@ class ScoreChanges:
         return [place for place, (end, until) in enumerate(zip(positions, untils, strict=True)) if end < until]
 
     def batches(self, step: SamplingBatch, asking: Sequence[int]) -> Iterator[tuple[Tensor, SamplingBatch]]:
-        """The step of these members alone, a part at a time, with changed scores; and their places in the whole."""
+        """Yield the step's members at places `asking` in parts, each with its places and its changed scores."""
         for begin in range(0, len(asking), AT_ONCE):
             places = send(asking[begin : begin + AT_ONCE], self._device).to(torch.int64)
             yield (
@@ -83,6 +83,6 @@ class ScoreChanges:
 
     @staticmethod
     def workspace_bytes(max_rows: int, vocab_size: int, device_type: str) -> int:
-        """Device bytes of the biases, and of the scores of as many rows as change at once."""
+        """Device bytes of the biases, and of the changed scores of `AT_ONCE` rows."""
         per_score = BYTES if device_type == "cuda" else PLAIN_BYTES
         return max_rows * MAX_ENTRIES * _ENTRY_BYTES + min(max_rows, AT_ONCE) * vocab_size * per_score

@@ -1,4 +1,4 @@
-"""A step from its launch until it is read, and the scores by which its members draw their tokens."""
+"""A step from its launch until it is read, and the scores by which its members draw tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from thothy_ai.engine.execution.transfers import Readback, send
 
 
 class Scores(NamedTuple):
-    """`logits` [R, vocab], the `rows` [R] int64 that the members sample for, and the `positions` [R] int64 that the
-    drawn tokens go to.
+    """`logits` [R, vocab], the `rows` [R] int64 that members sample for, and the `positions` [R] int64 of the drawn
+    tokens.
     """
 
     logits: Tensor
@@ -29,7 +29,7 @@ class Scores(NamedTuple):
 
     @classmethod
     def buffers(cls, logits: Tensor) -> Scores:
-        """Buffers for as many members as `logits` [R, vocab], which becomes one of the buffers."""
+        """Buffers for R members; `logits` [R, vocab] becomes one of them."""
         return cls(logits, *torch.zeros(2, len(logits), dtype=torch.int64, device=logits.device))
 
     def first(self, members: int) -> Scores:
@@ -37,7 +37,7 @@ class Scores(NamedTuple):
         return Scores(*(column[:members] for column in self))
 
     def of(self, members: NDArray[np.bool_]) -> Scores:
-        """Copies of the scores of the members that are marked [R]."""
+        """Copies of the scores of the marked members; `members` [R] bool."""
         places = send(np.flatnonzero(members).astype(np.int32), self.rows.device).to(torch.int64)
         return Scores(*(column.index_select(0, places) for column in self))
 
@@ -46,16 +46,16 @@ class Scores(NamedTuple):
 class StepHandle:
     """A launched step.
 
-    `scores` are of its sampling members, in the step's order, or of all members while they lie in the buffers of the
-    decode graphs. If the step was sampled, they are dropped when the next one is launched.
+    `scores` has its sampling members, in the step's order, or all members while they are in the decode graphs' buffers.
+    The launch of the next step drops them, if this one was sampled.
     """
 
     step: Step
     timer: StepTimer
     scores: Scores | None
     in_buffers: bool
-    replayed: bool  # from a graph
-    sampled: Readback | None = None  # a token of each sampling member or, if `drawn_for_all`, of each member
+    replayed: bool  # from a CUDA graph
+    sampled: Readback | None = None  # tokens of the sampling members or, if `drawn_for_all`, of all
     drawn_for_all: bool = False
     logprobs: Sequence[LogprobReadback] = ()
 
@@ -65,17 +65,17 @@ class StepHandle:
         return self.scores
 
     def sampling_scores(self) -> Scores:
-        """The scores of the sampling members alone: copies if others' lie between them."""
+        """The scores of the sampling members only; copies, if the buffers also have other members."""
         scores = self.launched_scores()
         return scores if len(scores.rows) == self.step.num_sampling else scores.of(self.step.samples)
 
     def leave_buffers(self) -> None:
-        """Copy the scores of the sampling members, since the graphs' next replay overwrites the buffers."""
+        """Copy the sampling members' scores, since the graphs' next replay overwrites the buffers."""
         if self.in_buffers:
             self.scores, self.in_buffers = self.launched_scores().of(self.step.samples), False
 
     def read(self) -> StepResult:
-        """The step's result; waits for this step, not for one that was launched after it."""
+        """The step's result; waits for this step, but not for steps launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
         logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS

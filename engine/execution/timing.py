@@ -9,20 +9,20 @@ import torch
 
 
 class StepTimer(Protocol):
-    """Started and stopped around each part of a step; the parts are summed. `seconds` is read once the step is done."""
+    """Sums the parts of a step between `start` and `stop`; `seconds` is read after the step is done."""
 
     def start(self) -> None:
-        """Begin a part of the step."""
+        """Start timing a part of the step."""
 
     def stop(self) -> None:
-        """End the part of the step."""
+        """Stop timing the part."""
 
     def seconds(self) -> float:
         """Device seconds of all parts so far."""
 
 
 class HostTimer:
-    """For a CPU, where a call returns when its work is done."""
+    """For a CPU, where calls return when their work is done."""
 
     def __init__(self) -> None:
         self._total = 0.0
@@ -39,7 +39,7 @@ class HostTimer:
 
 
 class CudaTimer:
-    """Events in the current stream; the host does not wait until `seconds`."""
+    """Events in the current stream; the host waits only in `seconds`."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []

@@ -1,7 +1,7 @@
-"""Transfers of small tensors to the device and back, without the host waiting.
+"""Transfers of small tensors to the device and back, for which the host does not wait.
 
-On a GPU both directions go through pinned memory, in stream order. torch's caching host allocator reuses a pinned
-buffer only when the copies that used it are done.
+On a GPU, both directions go through pinned memory, in stream order. torch's caching host allocator reuses a pinned
+buffer only after the copies that used it are done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def send(values: Sequence[int] | NDArray[np.int32], device: torch.device) -> Tensor:
-    """The values as int32 on the device, in their shape, contiguous."""
+    """The values as a contiguous int32 tensor on the device, in their shape."""
     return deliver(_as_tensor(values), device)
 
 
@@ -29,17 +29,19 @@ def deliver(host: Tensor, device: torch.device) -> Tensor:
 
 
 def _as_tensor(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
-    # Row-major, as kernels need it.
+    # Kernels need row-major order.
     return torch.from_numpy(np.ascontiguousarray(values, np.int32))
 
 
 def _pinned(host: Tensor, device: torch.device) -> Tensor:
-    """In pinned memory if it goes to a GPU; unchanged if it is there already."""
+    """The tensor in pinned memory if the device is a GPU; unchanged if it is pinned already."""
     return host.pin_memory() if device.type == "cuda" else host
 
 
 class Readback:
-    """Numbers that the device computes; made right after their kernel's launch. The device may overwrite them later."""
+    """Begins a transfer of results to the host. Create it right after their kernel's launch; later kernels can then
+    overwrite them.
+    """
 
     def __init__(self, values: Tensor) -> None:
         self._done: torch.cuda.Event | None = None
@@ -54,7 +56,7 @@ class Readback:
         return values
 
     def tensor(self) -> Tensor:
-        """Wait for the numbers, not for anything launched later."""
+        """Wait for the transfer, but not for anything launched later."""
         if self._done is not None:
             self._done.synchronize()
         return self._host

@@ -1,11 +1,11 @@
-"""Weak references to tensors, as vLLM's `weak_ref_tensor`: views that don't keep the memory that they show."""
+"""Weak references to tensors, like vLLM's `weak_ref_tensor`: views that don't keep their memory alive."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_INTEGERS = {1: "|i1", 2: "<i2", 4: "<i4", 8: "<i8"}  # by bytes: the interface knows no bfloat16
+_INTEGERS = {1: "|i1", 2: "<i2", 4: "<i4", 8: "<i8"}  # by element size: the interface has no bfloat16
 
 
 class _Memory:
@@ -22,10 +22,9 @@ class _Memory:
 
 
 def weak_ref_tensor(tensor: Tensor) -> Tensor:
-    """The same values, as long as nothing else is written there. For a contiguous tensor on a GPU.
+    """A view of a contiguous tensor on a GPU, valid until its memory is overwritten.
 
-    What only the launch after a graph reads may be overwritten by later graphs of the same pool: nothing needs to own
-    it.
+    A tensor that only the launch right after a graph reads needs no owner: later graphs of the pool can overwrite it.
     """
     if not tensor.is_contiguous():
         raise ValueError(f"strides {tensor.stride()} of {tuple(tensor.shape)} are not contiguous")

@@ -1,8 +1,8 @@
-"""Whether a model will load, and how much memory it takes, found out without loading it.
+"""Checks whether a model will load, and how much memory it takes, without loading it.
 
     check_model ──▶ contents     configuration, tensors, tokenizer, as the loader reads them
                 ──▶ memory       weights, workspace and KV tokens, as an engine plans them
                 ──▶ ModelReport
 
-Each part with an error is a problem of the report; the other parts are checked all the same.
+An error in a part becomes a problem in the report; the other parts are still checked.
 """

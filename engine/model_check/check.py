@@ -1,4 +1,4 @@
-"""Looks at a folder or a GGUF file part by part."""
+"""Checks a folder or a GGUF file part by part."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def check_model(
     values: bool = False,
     on_read: OnRead = lambda _done, _of: None,
 ) -> ModelReport:
-    """The report for an engine with these options on this device, or on a GPU of `memory` bytes that is not here.
+    """The report for an engine with these options on this machine's device, or on an absent GPU of `memory` bytes.
 
-    With `values`, all weights are read and searched for NaN and infinite ones; `on_read` receives the progress.
-    ModelLoadError if there is nothing at `path`, InvalidRequestError for a device or a type that does not exist.
+    With `values`, all weights are read and searched for NaN and infinity; `on_read` receives the progress.
+    ModelLoadError if `path` does not exist, InvalidRequestError for a device or a type that does not exist.
     """
     if not path.exists():
         raise ModelLoadError(f"{path}: no such file or folder")
@@ -54,7 +54,7 @@ class _Check:
         self.report = ModelReport(str(path), self._checkpoint.form)
 
     def all_parts(self) -> None:
-        """Check all but values. A problem of one part does not hide those of others, unless they need it."""
+        """Check everything but values. A problem in one part hides problems only in parts that depend on it."""
         with self._part("configuration"), self._checkpoint.folder() as folder:
             with self._part("weights"):
                 self._found(stored=self._checkpoint.stored(), files=self._checkpoint.files)
@@ -102,5 +102,5 @@ class _Check:
         if all(problem.says != says for problem in self.report.problems):
             self._found(problems=(*self.report.problems, Problem(part, says)))
 
-    def _found(self, **values: Any) -> None:  # noqa: ANN401  any field's
+    def _found(self, **values: Any) -> None:  # noqa: ANN401  of any field
         self.report = replace(self.report, **values)

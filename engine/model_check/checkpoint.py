@@ -1,4 +1,4 @@
-"""The two forms of a checkpoint, read for a check: without loading, and without a GPU."""
+"""The two forms of a checkpoint, read for a check without loading and without a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thothy_ai.engine.weights.random import wants_random_weights
 
 
 class Checkpoint(Protocol):
-    """A folder or a file at a path. Its methods raise ModelLoadError or a subclass for what is wrong with it."""
+    """A model's folder or file. Methods raise ModelLoadError, or a subclass, if something is wrong with it."""
 
     @property
     def form(self) -> str:
@@ -31,7 +31,7 @@ class Checkpoint(Protocol):
 
     @property
     def files(self) -> int:
-        """The number of files with its weights, once `stored` was called."""
+        """The number of files with its weights, known after `stored` was called."""
         ...
 
     def folder(self) -> AbstractContextManager[Path]:
@@ -39,11 +39,11 @@ class Checkpoint(Protocol):
         ...
 
     def stored(self) -> dict[str, int]:
-        """Bytes of its tensors by the type that they are stored in."""
+        """Bytes of its tensors by stored type."""
         ...
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """The configuration that fits the tensors; ModelLoadError if they are from another model."""
+        """The configuration, adapted to the tensors; ModelLoadError if they belong to another model."""
         ...
 
     def rope(self, folder: Path) -> str:
@@ -74,7 +74,7 @@ class FolderCheckpoint:
         return _by_type((str(tensor.dtype).removeprefix("torch."), tensor.num_bytes) for tensor in tensors)
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """As the loader does. Shapes are compared, too, which it does when it reads a tensor."""
+        """As the loader does, and compares shapes, which the loader does when it reads a tensor."""
         if self._random:
             return config
         self._renamed = renaming(config.container, config.family)
@@ -99,7 +99,7 @@ class FolderCheckpoint:
 
 
 class GGUFCheckpoint:
-    """A GGUF file, or any part of one. `packed`: what is quantized stays so."""
+    """A GGUF file, or any part of a split one. `packed`: quantized tensors stay quantized."""
 
     form = "GGUF file"
 
@@ -112,7 +112,7 @@ class GGUFCheckpoint:
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """A temporary folder with its configuration and tokenizer."""
-        from thothy_ai.engine.weights.gguf.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
+        from thothy_ai.engine.weights.gguf.convert import described  # noqa: PLC0415  gguf is only needed for GGUF files
 
         with tempfile.TemporaryDirectory() as made:
             described(self._path, Path(made), packed=self._packed)
@@ -126,7 +126,7 @@ class GGUFCheckpoint:
         return _by_type(file.stored)
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        return config  # `folder` has compared them
+        return config  # `folder` has compared the tensors
 
     def rope(self, folder: Path) -> str:
         return rope_variant(folder)
@@ -143,7 +143,7 @@ class GGUFCheckpoint:
 
 
 def rope_variant(folder: Path) -> str:
-    """The variant in config.json: "default", "llama3", "yarn", …; all of them, if layers have several."""
+    """The variant in config.json, such as "default", "llama3" or "yarn"; all of them if layers differ."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config") or config
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}

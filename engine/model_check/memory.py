@@ -1,4 +1,4 @@
-"""The memory that an engine would take of a device, which need not be here."""
+"""The memory that an engine would take on a device, which can be absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thothy_ai.engine.weights.formats import weight_format
 class Target:
     """The device of a model, and the type of its activations.
 
-    `memory`: bytes of a GPU that is not here. `ranks`: how many such devices share the model.
+    `memory`: bytes of an absent GPU. `ranks`: how many such devices share the model.
     """
 
     device: torch.device
@@ -28,7 +28,7 @@ class Target:
 
     @classmethod
     def of(cls, options: EngineOptions, memory: int | None) -> Target:
-        """InvalidRequestError for a device that is not here, or a type or format that it does not have."""
+        """The target by these options; InvalidRequestError for a missing device, or a type that it does not support."""
         device = resolve_device(options.device) if memory is None else torch.device("cuda")
         asked = device if memory is None else torch.device("meta")
         weight_format(options.weights, asked)
@@ -42,9 +42,9 @@ class Target:
 
 
 def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -> tuple[MemoryReport, MemoryPlan]:
-    """The figures, and the plan that they describe.
+    """The figures of the report, and the plan behind them.
 
-    A GPU that is here is asked for its free memory, and not used otherwise.
+    A present GPU is asked for its free memory, and not used otherwise.
     """
     config = config.within(options.max_context or MAX_CONTEXT)
     plan = plan_memory(config, options, target.device, target.dtype, target.memory)

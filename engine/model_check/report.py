@@ -1,4 +1,4 @@
-"""The findings of a check, as plain values."""
+"""The results of a model check, as plain values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes on a device. `kv_tokens`: the tokens of KV for which memory is left beside weights and workspace, if every
-    layer keeps all of them. `kv_tokens_by_length`: where windows give memory back, lengths of sequences, each with the
-    tokens for which there is room in these.
+    """Bytes on a device. `kv_tokens`: tokens of KV that fit next to weights and workspace, if every layer keeps all of
+    them. `kv_tokens_by_length`: if windows give memory back, lengths of sequences, and how many tokens fit in sequences
+    of each length.
     """
 
     device: str
@@ -46,11 +46,11 @@ class TextReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """A field is None if a problem before it kept it from being found out.
+    """A field is None if an earlier problem prevented its check.
 
-    `stored`: bytes of the model's tensors by the type that they are stored in. `container`: the multimodal architecture
-    of which only the text part is used. `rope`: the variant of its rotary embedding. `through_transformers`: no family
-    here implements it, so its tensors are compared with its configuration only when it loads.
+    `stored`: bytes of the model's tensors by stored type. `container`: the multimodal architecture whose text part is
+    used. `rope`: the variant of rotary embedding. `through_transformers`: the engine has no family for it, so that its
+    tensors are compared with its configuration only when it loads.
     """
 
     path: str
@@ -74,6 +74,6 @@ class ModelReport:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values under stable keys."""
+        """The report as plain values under stable keys."""
         problems = [problem._asdict() for problem in self.problems]
         return {"loads": self.loads, **asdict(self), "problems": problems}

@@ -1,4 +1,4 @@
-"""What an engine needs of its device, by the model's configuration: planned, and refused, before any weight is read."""
+"""Plans an engine's memory from the model's configuration, and refuses what cannot fit before any weight is read."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from thothy_ai.engine.weights.inventory import WithoutStorage
 from thothy_ai.kernels.lora import MAX_SPLITS
 
 _CPU_KV_TOKENS = 16_384
-_LENGTHS = (2_000, 4_000, 16_000)  # of sequences
+_LENGTHS = (2_000, 4_000, 16_000)  # sequence lengths in tokens
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
-_STATE_BYTES = 1 << 34  # of all rows, unless the options say how many there are
-_MIN_ROWS = 16  # that the states are allowed to take more for
-_MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # states of prefixes, which siblings share
-MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
+_STATE_BYTES = 1 << 34  # of all rows' states, unless the options set the number of rows
+_MIN_ROWS = 16  # rows for which states can exceed that
+_MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # kept states of prefixes that siblings share
+MAX_CONTEXT = 32_768  # a larger one costs memory in every row, since rows keep their token ids on the device
 _MAX_BUDGET = 8192
-_STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
-_MIN_FLEX_BLOCK, _MIN_FLEX_HEAD = 16, 16  # tokens and numbers, on a GPU
-_FLEX_NUMBERS = (1 << 31) - 1  # of a pool of keys: torch's kernel finds a token's by 32 bits
-_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, of each kind of heads, and for CUDA graphs
-_PARTIALS = 2  # of a row and a head: over its own tokens, and over a shared prefix
+_STEP_WORK = 4e12  # tokens times parameters; 12 ms on an H200, about the time to launch a step without graphs
+_MIN_FLEX_BLOCK, _MIN_FLEX_HEAD = 16, 16  # smallest block in tokens, and smallest head, on a GPU
+_FLEX_NUMBERS = (1 << 31) - 1  # numbers in a pool of keys; torch's kernel has 32-bit offsets
+_GPU_BUFFERS = 1 << 29  # bytes for attention's partial results, per kind of heads, and for CUDA graphs
+_PARTIALS = 2  # per row and head: over its own tokens, and over a shared prefix
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
-_ELSEWHERE = torch.device("meta")  # a device that can't be asked what it is able to do
+_ELSEWHERE = torch.device("meta")  # a device without capabilities to ask for
 GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that an engine will take, and those that its device has available. `kv` is the smallest useful pool,
-    `states` those of all `slots` of recurrent layers.
+    """Bytes that an engine will take, and that its device has available. `kv` is the smallest useful pool; `states` has
+    all `slots` of recurrent layers.
     """
 
     weights: int
@@ -59,7 +59,7 @@ class MemoryPlan:
     slots: int
     workspace: int
     available: int
-    weight_type: str  # as options or the checkpoint name it
+    weight_type: str  # as named in the options or the checkpoint
     device: torch.device
 
     @property
@@ -68,11 +68,11 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has as much available."""
+        """Whether the device has that many bytes available."""
         return self.needed <= self.available
 
     def require(self, name: str) -> None:
-        """Raise `OutOfMemoryError` with the numbers unless it fits."""
+        """Raise `OutOfMemoryError`, with the numbers, unless the plan fits."""
         if self.fits:
             return
         needs = f"{self.weights / GB:.1f} GB for weights in {self.weight_type}"
@@ -87,9 +87,9 @@ class MemoryPlan:
 def plan_memory(
     model: ModelConfig, options: EngineOptions, device: torch.device, dtype: torch.dtype, memory: int | None = None
 ) -> MemoryPlan:
-    """The plan of an engine that is not loaded yet. `memory`: the bytes of a device of this type that is not here.
+    """The plan of an engine that is not loaded yet. `memory`: the bytes of an absent device of this type.
 
-    Of several devices that share the model, each needs as much. UnsupportedModelError if they cannot share it.
+    If several devices share the model, the plan is for each of them. UnsupportedModelError if they cannot share it.
     """
     ranks = options.tensor_parallel
     whole, model = model, model.shared_by(ranks)
@@ -123,12 +123,12 @@ def plan_memory(
 
 
 def _through_flex(model: ModelConfig, options: EngineOptions) -> bool:
-    """Whether torch's FlexAttention computes the model's attention."""
+    """Whether the model's attention runs through torch's FlexAttention."""
     return options.attention == "flex" or model.needs_flex
 
 
 def _require_flex(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device) -> None:
-    """InvalidRequestError for a cache that FlexAttention does not read, and for heads that it does not compute."""
+    """InvalidRequestError for a cache or heads that FlexAttention does not support."""
     if options.kv_dtype == "fp8":
         raise InvalidRequestError("FlexAttention reads no KV in fp8: use --kv-dtype auto")
     if device.type != "cuda":
@@ -152,8 +152,8 @@ def _require_flex(model: ModelConfig, sizes: EngineConfig, options: EngineOption
 
 
 def max_blocks(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device) -> int:
-    """How many blocks attention reads, the dummy included, whatever the memory; layers that lie side by side in a
-    block count together.
+    """The most blocks, including the dummy, that attention's kernels can address, whatever the memory; layers that share
+    a block count together.
     """
     if device.type != "cuda" or not _through_flex(model, options):
         return sys.maxsize
@@ -162,9 +162,9 @@ def max_blocks(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, 
 
 
 class KVLeft(NamedTuple):
-    """Tokens whose KV fits beside a plan's weights and workspace, if every layer keeps them all, and bytes per token.
+    """Tokens whose KV fits next to a plan's weights and workspace, if every layer keeps all of them; bytes per token.
 
-    `by_length`: where windows give memory back, how many tokens fit in sequences of a length.
+    `by_length`: if windows give memory back, how many tokens fit, by the length of sequences.
     """
 
     tokens: int
@@ -173,7 +173,7 @@ class KVLeft(NamedTuple):
 
 
 def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> KVLeft:
-    """What the plan leaves for KV."""
+    """The memory that the plan leaves for KV."""
     model = model.shared_by(options.tensor_parallel)
     sizes = engine_sizes(model, options, plan.device)
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
@@ -188,7 +188,7 @@ def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype:
 
 
 def state_bytes(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
-    """Bytes of all slots of a model's states; `dtype` is that of its activations."""
+    """Bytes of all slots of a model's states; `dtype` is the type of its activations."""
     return sizes.state_slots * KVCache.bytes_per_slot(model, dtype, resolve_state_dtype(options.state_dtype))
 
 
@@ -203,7 +203,7 @@ def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype)
 
 
 def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: torch.dtype, ranks: int = 1) -> int:
-    """Bytes that the model's weights hold on a device, one of so many: those of a model built of tensors without
+    """Bytes of the model's weights on one of `ranks` devices, measured by building the model with tensors without
     storage.
     """
     return _held_bytes(_without_storage(model, weights, device, dtype, ranks), device, dtype)
@@ -215,7 +215,7 @@ def _without_storage(model: ModelConfig, weights: str, device: torch.device, dty
         return assemble(model, WithoutStorage(dtype), form, ranks=None if ranks == 1 else PlannedRanks(ranks))
     except EngineError:
         raise
-    except Exception as error:  # sizes that overflow or contradict each other, in more ways than one
+    except Exception as error:  # sizes can overflow or contradict each other in many ways
         raise ModelLoadError(f"no model can be built from its configuration: {one_line(error)}") from error
 
 
@@ -227,7 +227,7 @@ def _held_bytes(built: Model, device: torch.device, dtype: torch.dtype) -> int:
 
 
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
-    """Sizes by the options, or by the device where an option is None; the pool is sized later."""
+    """Sizes by the options, or defaults for the device where an option is None; the pool is sized later."""
     on_gpu, groups = device.type == "cuda", layer_groups(model, options)
     if model.latent is not None:
         _require_latent(options)
@@ -262,7 +262,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
 
 
 def _require_latent(options: EngineOptions) -> None:
-    """InvalidRequestError for what is not implemented for models that keep latents."""
+    """InvalidRequestError for options that models with latents do not support yet."""
     if options.kv_dtype == "fp8":
         raise InvalidRequestError("the model keeps latents, which are not kept in fp8: use --kv-dtype auto", "kv_dtype")
     if options.attention == "flex":
@@ -270,7 +270,7 @@ def _require_latent(options: EngineOptions) -> None:
 
 
 def _adapter_rank(options: EngineOptions) -> int:
-    """The largest rank of the adapters that are loaded at start, or the usual one."""
+    """The largest rank of the adapters to load at start, or the default."""
     ranks = (read_configuration(folder).max_rank for folder in adapters_of(options.adapters).values())
     return max(DEFAULT_RANK, *ranks, 0)
 
@@ -278,26 +278,26 @@ def _adapter_rank(options: EngineOptions) -> int:
 def adapter_bytes(
     model: Model, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> int:
-    """Bytes of all slots and of steps with adapters, if the options ask for adapters; otherwise room is made for the
-    first one if there is any.
+    """Bytes for all slots and for steps with adapters, if the options ask for adapters; 0 otherwise, and room is then
+    made for the first adapter if memory is left.
     """
     if not sizes.adapter_slots or (options.adapter_slots is None and not options.adapters):
         return 0
     budget, bank = sizes.token_budget, model.adapters
     taken = sizes.adapter_slots * bank.numbers_per_slot(sizes.adapter_rank) * dtype.itemsize
     taken += MAX_SPLITS * budget * bank.widest_low(sizes.adapter_rank) * torch.float32.itemsize
-    if device.type == "cuda" and sizes.graphs and budget <= MAX_TOKENS:  # each size's residual stream, once more
+    if device.type == "cuda" and sizes.graphs and budget <= MAX_TOKENS:  # each size's residual stream again
         taken += sum(sizes_up_to(budget)) * model.config.hidden_size * dtype.itemsize
     return taken
 
 
 def layer_groups(model: ModelConfig, options: EngineOptions) -> LayerGroups:
-    """The groups of the model's layers in the contexts that are served."""
+    """The groups of the model's layers for the served context length."""
     return model.within(options.max_context or MAX_CONTEXT).layer_groups
 
 
 def _usual_rows(model: ModelConfig, options: EngineOptions, device: torch.device) -> int:
-    """Rows of a device, fewer where their states would take too much of it."""
+    """The default number of rows, lowered if their states would take too much of the device."""
     rows, dtype = 1024 if device.type == "cuda" else 64, resolve_dtype(options.dtype, device)
     per_row = KVCache.bytes_per_slot(model, dtype, resolve_state_dtype(options.state_dtype))
     while rows > _MIN_ROWS and rows * per_row > _STATE_BYTES:
@@ -306,8 +306,8 @@ def _usual_rows(model: ModelConfig, options: EngineOptions, device: torch.device
 
 
 def _gpu_budget(model: ModelConfig, rows: int) -> int:
-    """Tokens per step: as few as keep the device busy while the host launches a step, so that prefill is spread over
-    the steps that decode. Prefill that is over early leaves steps that read all weights for few tokens.
+    """Tokens per step: the fewest that keep the device busy while the host launches a step, so that prefill is spread
+    over many decoding steps. If prefill ended early, later steps would read all weights for few tokens.
     """
     parameters = model.hidden_size * (model.mixer_width + 3 * model.active_inner)
     return min(_MAX_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
@@ -316,12 +316,12 @@ def _gpu_budget(model: ModelConfig, rows: int) -> int:
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.widest_inner) * dtype.itemsize
-    # Around a recurrence: what is projected and convolved, what is read in float32, and the systems of its chunks.
+    # Around a recurrence: projections and convolutions, its inputs in float32, and its chunks' systems of equations.
     widest = max((3 * each.channels + 5 * each.heads * each.values for each in model.states if each), default=0)
     activations += sizes.token_budget * widest * dtype.itemsize
-    if model.experts is not None:  # what each of a token's experts makes, before it is added up
+    if model.experts is not None:  # the results of each of a token's experts, before their sum
         activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
-    copies = 3 if sizes.graphs else 2  # those of a step and of the next; in graphs, what is copied to their buffer
+    copies = 3 if sizes.graphs else 2  # a step's and the next one's; with graphs, the copy to their buffer
     logits = copies * sizes.max_rows * model.vocab_size * dtype.itemsize
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
@@ -329,12 +329,12 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     rows = sizes.max_rows * (sizes.max_context + tables) * 4
     if device.type == "cuda":
         mixed, budget = 0, sizes.token_budget
-        if sizes.graphs and budget <= MAX_TOKENS:  # queries, what attention makes of them, each size's residual stream
+        if sizes.graphs and budget <= MAX_TOKENS:  # queries, attention's results, each size's residual stream
             kept = 2 * budget * model.num_heads * model.widest_head + sum(sizes_up_to(budget)) * model.hidden_size
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         buffers = (1 + len(model.other_heads)) * _GPU_BUFFERS
-        if model.latent is not None:  # whose partial results are too large for those: each head's is a latent
+        if model.latent is not None:  # its partial results, a latent per head, don't fit into those buffers
             buffers += _PARTIALS * sizes.max_rows * model.num_heads * model.latent.rank * torch.float32.itemsize
         return 2 * activations + logits + drawing + rows + mixed + pieces + buffers
     gathered = 8 * sizes.max_context * model.num_heads * model.widest_head * 4
@@ -350,8 +350,8 @@ def num_blocks(
     options: EngineOptions,
     device: torch.device,
 ) -> int:
-    """Blocks of the pool, the dummy included, `most` at most; each takes `per_block` bytes. The weights are on the
-    device already, `states` are bytes that are not.
+    """The number of blocks of the pool, including the dummy, at most `most`; each takes `per_block` bytes. The weights
+    are on the device already, but the bytes of `states` are not.
     """
     if options.kv_tokens is not None or device.type != "cuda":
         return _min_blocks(sizes, options, device)
@@ -369,16 +369,16 @@ def num_blocks(
 
 
 def _min_blocks(sizes: EngineConfig, options: EngineOptions, device: torch.device) -> int:
-    """Blocks, the dummy included, for as many tokens as the options ask for, or that will do on the device."""
+    """The fewest blocks, including the dummy: for the options' tokens, or for the device's smallest useful pool."""
     default = _CPU_KV_TOKENS if device.type != "cuda" else min(sizes.max_context, _MIN_KV_TOKENS)
     tokens = default if options.kv_tokens is None else options.kv_tokens
     return max(1, -(-tokens // sizes.block_size)) * len(sizes.windows) + 1
 
 
 def check_room(planned: int, wanted: int, device: torch.device) -> None:
-    """OutOfMemoryError if `wanted` bytes, those of the plan that are not allocated yet, exceed what is available.
+    """OutOfMemoryError if `wanted`, the part of the `planned` bytes that is not allocated yet, exceeds the free memory.
 
-    A CPU's allocator may overcommit, and does not raise torch.OutOfMemoryError.
+    Checked beforehand since a CPU's allocator can overcommit, and does not raise torch.OutOfMemoryError.
     """
     available, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else host_memory()
     if planned > total or wanted > available:

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template of a model's folder, loaded as an engine's frontend loads them."""
+"""Checks the tokenizer and the chat template of a model's folder, loaded as in an engine's frontend."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from thothy_ai.engine.text.tokenizer import load_tokenizer, tokenizer_file
 from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.loader import ending
 
-_GIVEN = {"raise_exception", "strftime_now"}  # functions that transformers gives to a template
+_GIVEN = {"raise_exception", "strftime_now"}  # functions that transformers provides to templates
 
 
 def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextReport:
-    """What the folder's tokenizer is; with `config`, the tokens that end a generation.
+    """The report on the folder's tokenizer and, with `config`, on the tokens that end a generation.
 
-    ModelLoadError, naming `path`, if there is none, or if it or its template can't be used.
+    ModelLoadError, naming `path`, if the tokenizer is missing, or if it or its template can't be used.
     """
     tokenizer = fast_tokenizer(load_tokenizer(folder), str(path))
     text_tools(tokenizer, str(path), None if config is None else config.vocab_size)

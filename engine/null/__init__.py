@@ -1,1 +1,1 @@
-"""The null engine: answers at once with valid instances of the request's schema, without a model."""
+"""The null engine: without a model, it answers at once with valid instances of the request's schema."""

@@ -1,6 +1,6 @@
-"""An engine that answers at once, without a model: for measuring what surrounds an engine.
+"""An engine without a model that answers at once, to measure everything around an engine.
 
-It keeps the contract of a backend: answers are valid instances of the request's schema, deltas come before results,
+It fulfils the contract of a backend: answers are valid instances of the request's schema, deltas come before results,
 `abort` and `stop_accepting` work, and the counters add up.
 """
 
@@ -52,8 +52,8 @@ T = TypeVar("T")
 
 _WORDS = 60
 _CONTEXT = 8192
-_CAPACITY = 1024  # as an engine on a GPU has
-_IMPOSSIBLE = -1000.0  # a log-probability
+_CAPACITY = 1024  # as on a GPU
+_IMPOSSIBLE = -1000.0  # log-probability of other tokens
 
 
 @dataclass(slots=True)
@@ -67,23 +67,24 @@ class _Pending:
 class NullEngine:
     """Implements `Backend` and `RunningEngine`. Each request takes `latency` seconds, however many are in flight.
 
-    At most `rows` run at once; the others wait. As every engine, it records in the file `path` which ones run.
+    At most `rows` requests run at once; the others wait. Like any engine, it records running requests in the file
+    `path`.
     """
 
-    failure: Exception | None = None  # nothing in it can fail by itself
+    failure: Exception | None = None  # it cannot fail
 
     def __init__(self, latency: float = 0.0, options: EngineOptions | None = None, path: Path | None = None) -> None:
         options = options or EngineOptions(url="")
         self._latency, self._rows, self._path = latency, options.max_rows, path
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._open: dict[str, _Pending] = {}
         self._running: set[str] = set()
         self._waiting: deque[_Pending] = deque()
-        self._streamed: set[str] = set()  # ids of those whose deltas were asked for later
+        self._streamed: set[str] = set()  # ids of requests whose deltas were asked for later
         self._counters = CoreStats()
         self._accepting = True
         self._stopped = threading.Event()
-        self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: all have the same latency
+        self._due: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()  # in order: the latency is constant
         self._info = _info(options)
         self._adapters = {name: _read_adapter(name, folder) for name, folder in adapters_of(options.adapters).items()}
         self._changes = len(self._adapters)
@@ -94,22 +95,22 @@ class NullEngine:
 
     @property
     def backend(self) -> NullEngine:
-        """Itself: it has no frontend."""
+        """This object, since it has no frontend."""
         return self
 
     def progress(self) -> int:
-        """Milliseconds: its only work is to wait, which always proceeds."""
+        """The clock in milliseconds: its only work is to wait, which always proceeds."""
         return time.monotonic_ns() // 1_000_000
 
     def wait_ended(self) -> None:
         self._stopped.wait()
 
     def close(self) -> None:
-        """Remove its record; it has no device."""
+        """Remove its record of running requests; it has no device."""
         AdmissionFile.remove(self._path, self._info.session_id)
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
-        """Answer now, or after the latency."""
+        """Answer at once, or after the latency."""
         refusal: EngineError
         if not self._accepting:
             refusal = EngineNotAcceptingError("the engine accepts no new requests")
@@ -157,7 +158,7 @@ class NullEngine:
         return self._info
 
     def vocabulary(self) -> tuple[bytes, ...]:
-        """None: its tokens are words of a text, numbered as they come."""
+        """Empty: its tokens are the words of a text, numbered in order."""
         return ()
 
     def adapters(self) -> tuple[AdapterInfo, ...]:
@@ -165,7 +166,7 @@ class NullEngine:
             return tuple(info for _, info in sorted(self._adapters.items()))
 
     def load_adapter(self, name: str, folder: str) -> Future[AdapterInfo]:
-        """Read its configuration; there is no model that its weights could be compared with."""
+        """Read the adapter's configuration; there is no model to compare its weights with."""
 
         def load() -> AdapterInfo:
             check_adapter_name(name)
@@ -201,7 +202,7 @@ class NullEngine:
                 pending.sink([Failure(request_id, error)])
 
     def _admit(self) -> None:
-        """Start those that wait, as far as there are rows for them."""
+        """Start waiting requests while there are free rows."""
         while (pending := self._next()) is not None:
             if self._latency:
                 self._due.put(pending)
@@ -212,7 +213,7 @@ class NullEngine:
         with self._lock:
             while self._waiting and (self._rows is None or len(self._running) < self._rows):
                 pending = self._waiting.popleft()
-                if self._open.get(pending.request.id) is pending:  # it was not aborted
+                if self._open.get(pending.request.id) is pending:  # not aborted
                     pending.started = time.monotonic()
                     self._running.add(pending.request.id)
                     self._admissions.enter(pending.request.id)
@@ -315,7 +316,7 @@ def _seconds(request: GenerationRequest, spent: float) -> dict[str, float]:
 
 
 def _result(pending: _Pending, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
-    """A token is a word, and certain. All choices are the same."""
+    """The result, in which each word is a token of probability 1, and all choices are equal."""
     request = pending.request
     words = len(text.split())
     prompt = " ".join((request.text or "", *(message.content for message in request.messages)))

@@ -1,7 +1,7 @@
-"""Valid instances of JSON schemas, the same each time: the null engine's answers.
+"""Deterministic valid instances of JSON schemas: the null engine's answers.
 
-Strings are plain English, whole sentences where bounds and pattern allow; enums and choices take their first value,
-arrays have the fewest items, numbers the smallest value.
+Strings are plain English, in whole sentences if bounds and pattern allow it. Enums and choices take their first value,
+arrays have the fewest items, and numbers the smallest value.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def prose(words: int) -> str:
 
 
 def calls_of(tools: Tools) -> tuple[ToolCall, ...]:
-    """The call that must be made, if one must; GrammarError if its schema cannot be used."""
+    """A call if one is required, otherwise none; GrammarError if its schema cannot be used."""
     if not tools.only and tools.choice is not ToolChoice.REQUIRED:
         return ()
     functions = [json.loads(each)["function"] for each in tools.definitions]
@@ -62,7 +62,7 @@ def calls_of(tools: Tools) -> tuple[ToolCall, ...]:
 
 
 class _Maker:
-    """Makes one value; each of its strings begins with another sentence, so that they differ."""
+    """Makes one value; each of its strings begins with a different sentence."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -129,7 +129,7 @@ class _Maker:
 
 
 def _texts(start: int) -> Iterator[str]:
-    """Candidates: whole sentences from `start` on, their beginnings without a full stop, words of other shapes."""
+    """Candidate strings: whole sentences from `start` on, their beginnings without a full stop, then other forms."""
     rotated = [*_SENTENCES[start:], *_SENTENCES[:start]]
     yield from rotated
     for count in range(2, len(rotated) + 1):

@@ -152,8 +152,8 @@ def _require_flex(model: ModelConfig, sizes: EngineConfig, options: EngineOption
 
 
 def max_blocks(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, device: torch.device) -> int:
-    """The most blocks, including the dummy, that attention's kernels can address, whatever the memory; layers that share
-    a block count together.
+    """The most blocks, including the dummy, that attention can address, whatever the memory; layers that share a block
+    count together.
     """
     if device.type != "cuda" or not _through_flex(model, options):
         return sys.maxsize

@@ -36,7 +36,16 @@ PATTERNS = {
     "qwen2": [_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")],
     "tekken": [_TEKKEN],
     "seed-coder": [_SEED_CODER],
-}
+    "deepseek-llm": [
+        r"[\r\n]", r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯҊ-ԯԱ-Ֆ]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$",
+        "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}+",
+    ],
+    "deepseek-v3": [
+        r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+        (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"),
+    ],
+}  # fmt: skip
 
 
 def byte_alphabet() -> list[str]:

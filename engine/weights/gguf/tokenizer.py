@@ -31,6 +31,20 @@ _OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = (_LETTERS % ("*", "+"), _LETTERS % ("+", "*"))
 _TEKKEN = "|".join((*_WORDS, r"\p{N}")) + _OTHERS
 _O200K = "|".join((*(f"{word}{_CONTRACTIONS}?" for word in _WORDS), r"\p{N}{1,3}")) + _OTHERS
+# DeepSeek's patterns, one after the other. V2's letters have cases, without those that were rare when it was made.
+_RARE = (
+    r"\x{560}\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}"
+    r"\x{10570}-\x{105BF}\x{10D50}-\x{10D8F}\x{16E40}-\x{16EDF}\x{1D400}-\x{1DFFF}"
+)
+_DEEPSEEK2 = (
+    r"[\r\n]", rf"\s?[\p{{Lu}}\p{{Ll}}\p{{Lt}}&&[^{_RARE}]]+",
+    "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$",
+    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}+",
+)  # fmt: skip
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)  # fmt: skip
 _SPACE = "\u2581"
 
 
@@ -57,10 +71,10 @@ def _gpt2() -> PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
 
-def _split(pattern: str) -> PreTokenizer:
+def _split(*patterns: str) -> PreTokenizer:
     return pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            *(pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in patterns),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -100,6 +114,8 @@ PRE_TOKENIZATIONS = {
     "qwen2": _QWEN,
     "qwen35": _QWEN35,
     "deepseek-r1-qwen": _QWEN,
+    "deepseek-llm": _PreTokenization(lambda: _split(*_DEEPSEEK2)),
+    "deepseek-v3": _PreTokenization(lambda: _split(*_DEEPSEEK3)),
     "megrez": _QWEN,
 }
 _PRE = "tokenizer.ggml.pre"

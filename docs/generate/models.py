@@ -115,7 +115,9 @@ def models_page() -> str:
         " linear layers of the types below stay quantized, with scales in float16; the\nembedding and all other tensors"
         " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"
         " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by"
-        " name, and so is any\nkey of the architecture that says what the engine does not compute.",
+        " name, and so is any\nkey of the architecture that says what the engine does not compute. GLM-4.7-Flash's"
+        " files are those of `deepseek_v3`. Old files of\nDeepSeek-V2, V3 and R1 do not say which groups their experts"
+        " are chosen in; unless the model has 64 experts at most, they are refused.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         f"Vocabularies of SentencePiece and of Gemma 4, and byte-level ones whose `tokenizer.ggml.pre` is one of"
         f" {listed(sorted(PRE_TOKENIZATIONS))}. A file that does not\nsay how texts are split (no such key, or"

@@ -11,6 +11,7 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, require_activation, same_window, size_of
+from thothy_ai.engine.models.gguf_latent import gguf_latent
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.latent import LatentSettings
 from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
@@ -25,7 +26,7 @@ class DeepseekV2:
     """`dense`: of each layer, whether it has an MLP instead of experts."""
 
     model_type: ClassVar[str] = "deepseek_v2"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = gguf_latent(corrected=False)
     corrected: ClassVar[bool] = False  # a correction is added to scores for the choice
 
     windows: Windows

@@ -11,12 +11,15 @@ from typing import ClassVar, Self
 
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.deepseek_v2 import DeepseekV2, first_dense, require_said
+from thothy_ai.engine.models.gguf_latent import gguf_latent
+from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.glm4_moe import grouped_routing
 
 
 @dataclass(frozen=True, slots=True)
 class DeepseekV3(DeepseekV2):
     model_type: ClassVar[str] = "deepseek_v3"
+    gguf: ClassVar[GGUFNames | None] = gguf_latent(corrected=True)
     corrected: ClassVar[bool] = True
 
     @classmethod

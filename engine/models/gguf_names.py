@@ -46,6 +46,7 @@ class GGUFNames:
       `present`: a field that is true if layer 0 has a tensor -> that tensor.
       `derived`: more fields, computed from the fields that were read.
       `norm_eps`: the field and the key of the norms' epsilon.
+      `head_dim`: the key of the size of heads that rotary embedding knows.
       `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
       `partial_rotary`: the file may have only some of a head's dimensions rotate.
       `by_layer`: fields that follow from the numbers of each layer, 0 for none, that a file must list at keys `listed`.
@@ -79,6 +80,7 @@ class GGUFNames:
     present: Mapping[str, str] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     norm_eps: tuple[str, str] = ("rms_norm_eps", ".attention.layer_norm_rms_epsilon")
+    head_dim: str = ".attention.key_length"
     optional_bias: bool = True
     partial_rotary: bool = False
     further_layers: str | None = None
@@ -103,7 +105,8 @@ class GGUFNames:
         return {**self.layer, **dict(every)}
 
 
-GGUF_SOFTMAX, GGUF_SIGMOID, GGUF_SOFTMAX_OF_CHOSEN = 1, 2, 3  # values of ".expert_gating_func"
+GGUF_SCORES = ".expert_gating_func"
+GGUF_SOFTMAX, GGUF_SIGMOID, GGUF_SOFTMAX_OF_CHOSEN = 1, 2, 3  # its values
 GGUF_ATTENTION = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",

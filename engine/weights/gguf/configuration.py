@@ -122,8 +122,9 @@ def causal_class(model_type: str) -> str:
 
 def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
-    head_dim = file.get(".attention.key_length", int, hidden // heads)
-    eps, eps_key = names_of(file).norm_eps
+    names = names_of(file)
+    head_dim = file.get(names.head_dim, int, hidden // heads)
+    eps, eps_key = names.norm_eps
     end_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
     ends = list(dict.fromkeys(value for key in end_keys if (value := file.get(key, int)) is not None))
     return {

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.gguf_names import GGUFNames, Joined
+from thothy_ai.engine.models.gguf_names import GGUF_SCORES, GGUF_SIGMOID, GGUF_SOFTMAX, GGUFNames, Joined
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 
-_NAMES = {  # by architecture, and whether it has experts or windows: Mixtral's files are Llama's, OLMo 3's OLMo 2's
-    (name, bool(names.experts), names.windowed): names
+# By architecture, whether it has experts or windows, and scores: Mixtral's files are Llama's, OLMo 3's OLMo 2's.
+_NAMES = {
+    (name, bool(names.experts), names.windowed, names.implied.get(GGUF_SCORES)): names
     for family in FAMILIES.values()
     if (names := family.gguf)
     for name in (names.architecture, *names.aliases)
@@ -23,14 +24,31 @@ LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.we
 _SETTINGS = {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}  # tensors that are part of the configuration
 _TOP = {"token_embd": "model.embed_tokens", "output": "lm_head"}
 _PAIRS = ("attn_k.", "attn_k_norm.", "attn_v.")  # which layers lack, or need not have, that read another's
+_SIGMOID_UNSAID = {(47, 154_880), (48, 154_880)}  # layers and vocabulary of GLM-4.7-Flash, by which llama.cpp knows it
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.*)")
 
 
 def names_of(file: GGUFFile) -> GGUFNames:
     """The names of the file's architecture, which must be one of ARCHITECTURES."""
     sparse, windowed = bool(file.get(".expert_count", int)), file.holds(".attention.sliding_window")
-    keys = ((sparse, windowed), (sparse, not windowed), (not sparse, windowed), (not sparse, not windowed))
-    return next(_NAMES[file.architecture, *key] for key in keys if (file.architecture, *key) in _NAMES)
+    found = {key: names for key, names in _NAMES.items() if key[0] == file.architecture}
+    best = max((key[1] == sparse, key[2] == windowed) for key in found)
+    alike = [names for key, names in found.items() if (key[1] == sparse, key[2] == windowed) == best]
+    return alike[0] if len(alike) == 1 else _by_scores(file, alike)
+
+
+def _by_scores(file: GGUFFile, alike: Sequence[GGUFNames]) -> GGUFNames:
+    """Those of a family that scores experts as the file says; DeepSeek-V2's files do not say it."""
+    scores = file.get(GGUF_SCORES, int, GGUF_SOFTMAX)
+    if not file.holds(GGUF_SCORES) and any(name.endswith("exp_probs_b.bias") for name in file.names):
+        if (file.positive(".block_count"), file.shape("token_embd.weight")[0]) not in _SIGMOID_UNSAID:
+            key = file.architecture + GGUF_SCORES
+            raise UnsupportedModelError(f"{file.path}: without {key} it is not known how experts are scored")
+        scores = GGUF_SIGMOID
+    for names in alike:
+        if names.implied[GGUF_SCORES] == scores:
+            return names
+    raise UnsupportedModelError(f"{file.path}: {file.architecture}{GGUF_SCORES} {scores} is not implemented")
 
 
 def model_type_of(file: GGUFFile) -> str:

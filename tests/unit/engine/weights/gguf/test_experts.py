@@ -239,7 +239,7 @@ def test_metadata_that_does_not_fit_is_named(
         load(path, tmp_path)
 
 
-@pytest.mark.parametrize("architecture", ["dots1", "deepseek2"])
+@pytest.mark.parametrize("architecture", ["dots1", "deepseek4"])
 def test_other_mixtures_are_refused_by_name(architecture: str, tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "other.gguf", architecture)
     writer.add_block_count(1)

@@ -175,8 +175,18 @@ def test_what_has_not_got_an_adapter_is_named(stack: Stack, tmp_path: Path, monk
     assert loaded.stdout.startswith("box has slow (rank 4, ")
     assert "late does not have slow: it was still loading its model." in one_line(loaded)
     with stack.record.begin() as connection:
+        given = {"has": '{"slow": {}}', "id": session}
+        connection.execute(text("UPDATE engine_session SET adapters = CAST(:has AS jsonb) WHERE id = :id"), given)
+    unloaded = stack.thothy("adapters", "unload", "slow", exit_code=1)
+    assert unloaded.stdout == "box no longer has slow.\n"
+    assert "late will have slow: it was still loading its model." in one_line(unloaded)
+    with stack.record.begin() as connection:
         connection.execute(text("DELETE FROM engine_session WHERE id = :id"), {"id": session})
     monkeypatch.setattr("thothy_ai.admin.adapters.REGISTER_SECONDS", 0.0)
+    unheard = stack.thothy("adapters", "load", f"slow={good}", exit_code=1)
+    assert unheard.stdout.startswith("box has slow (rank 4, ")
+    assert "slow on box: Postgres has not heard of it yet" in one_line(unheard)
+    eventually(lambda: "slow" in stack.thothy("adapters", "list").stdout)
     unheard = stack.thothy("adapters", "unload", "slow", exit_code=1)
     assert unheard.stdout.startswith("box no longer has slow.")
     assert "slow on box: Postgres has not heard of it yet" in one_line(unheard)

@@ -88,7 +88,7 @@ def unload(
 
     Example: thothy adapters unload acme
     """
-    from thothy_ai.admin.adapters import await_registration, list_adapters
+    from thothy_ai.admin.adapters import await_registration, engines_here, list_adapters
     from thothy_ai.admin.adapters import unload as unload_one
     from thothy_ai.engine.api.errors import EngineError
     from thothy_ai.queue.status import unserved_jobs
@@ -96,7 +96,8 @@ def unload(
     settings, refused = load_settings(), False
     with database() as engine:
         having = [each for each in _engines(engine, model, one_model=False) if name in each.adapters]
-        if not having:
+        left_alone = [each for each in engines_here(engine, model, state="loading") if name in each.adapters]
+        if not having and not left_alone:
             fail(f"no engine of this machine has an adapter {name}: `thothy adapters list` shows which there are")
         for each in having:
             try:
@@ -109,14 +110,18 @@ def unload(
             if not await_registration(engine, each, {}, unloaded=name):
                 refused = True
                 _report(f"{name} on {each.name}: {UNRECORDED}")
-        others = [other for each in list_adapters(engine) if each.name == name for other in each.engines]
+        loading = {each.name for each in left_alone}
+        having_it = [other for each in list_adapters(engine) if each.name == name for other in each.engines]
+        others = [other for other in having_it if other not in loading]
         with engine.connect() as connection:
             waiting = unserved_jobs(connection).jobs.get(name, 0)
     if others:
         print_text(f"{', '.join(others)} still {'has' if len(others) == 1 else 'have'} it.")
     if waiting:
         print_text(f"{waiting_for(waiting, name)}.")
-    if refused:
+    for each in left_alone:
+        _report(f"{each.name} will have {name}: it was still loading its model. {AGAIN}")
+    if refused or left_alone:
         raise typer.Exit(FAILED)
 
 

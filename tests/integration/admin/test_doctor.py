@@ -15,16 +15,19 @@ from typer.testing import CliRunner
 
 from tests.support.command_line import environment_of
 from tests.support.command_terminal import lines_on_terminal
+from tests.support.engine_rows import register
 from tests.support.home import THOTHY
 from tests.support.next_revision import next_revision
-from tests.support.queue_bench import eventually
+from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.doctor import CHECKS, Diagnosis, Level, examine
+from thothy_ai.admin.model_aliases import set_alias
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.revisions import code_revision
 from thothy_ai.db.roles import create_role, drop_role
 from thothy_ai.errors import ConfigError
 from thothy_ai.queue.control import set_paused
+from thothy_ai.queue.pauses import pause_part
 from thothy_ai.settings import Settings
 
 Look = Callable[..., list[Diagnosis]]
@@ -141,6 +144,30 @@ def test_a_paused_queue_is_worth_a_warning(look: Look, settings: Settings) -> No
     engine.dispose()
     (warning,) = [finding for finding in look("queue") if finding.level is Level.WARNING]
     assert "maintenance" in warning.says
+
+
+def test_adapters(look: Look, queue: Queue) -> None:
+    register(queue, "a", "base", adapters={"acme": "1", "nova": "1"})
+    register(queue, "b", "base", adapters={"acme": "2"})
+    set_alias(queue.engine, "nova", "base")
+    set_alias(queue.engine, "house", "absent")
+    queue.enqueue("ok", model="house")
+    pause_part(queue.engine, "model", "acme", by="test")
+    findings = look("engines", "queue")
+    warned = {each.says: each.fix for each in findings if each.level is Level.WARNING}
+    assert [
+        fix for says, fix in warned.items() if "different weights as the adapter acme (1 on a; 2 on b)" in says
+    ] == ["load the same folder on all of them: `thothy adapters load`"]
+    assert "the adapter nova gets no jobs: nova is an alias of base" in warned
+    [fix] = [
+        fix
+        for says, fix in warned.items()
+        if says == "1 job waits for house, an alias of absent, which no engine serves"
+    ]
+    assert "`thothy adapters load absent=FOLDER`" in str(fix)
+    assert "model acme is paused by test: none of its jobs is dispatched" in warned
+    [ok] = [each.says for each in findings if each.check == "engines" and each.level is Level.OK]
+    assert ok == "a (base with 2 adapters) ready, b (base with 1 adapter) ready"
 
 
 def test_webhooks_that_cannot_be_signed_or_sent(look: Look, settings: Settings) -> None:

@@ -353,6 +353,30 @@ def test_a_line_whose_job_was_removed_is_not_said_to_name_no_model(
     assert (unserved["custom_id"], unserved["response"]["status_code"]) == ("unserved", 404)
 
 
+@pytest.mark.usefixtures("kept")
+def test_lines_of_an_expired_batch_that_had_no_job_yet_are_no_missing_jobs(
+    client: OpenAI, queue: Queue, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does it matter then which of them name what no engine serves."""
+    monkeypatch.setattr("thothy_ai.batches.keeper.PORTION", 2)
+    enqueue = BatchKeeper._enqueue
+
+    def enqueue_and_expire(keeper: BatchKeeper, row: Any) -> bool:
+        more = enqueue(keeper, row)
+        queue.rows("UPDATE api_batch SET expires_at = now()")
+        return more
+
+    monkeypatch.setattr(BatchKeeper, "_enqueue", enqueue_and_expire)
+    lines = line("done"), line("unserved", model="acme"), line("late"), line("x", model="acme")
+    done = ended(client, batch_of(client, jsonl(*lines)), bench.hand_over)
+    assert (done.status, len(read(client, done.output_file_id))) == ("expired", 1)
+    (first, *late) = read(client, done.error_file_id)
+    assert (first["custom_id"], first["response"]["status_code"]) == ("unserved", 404)
+    assert [(each["custom_id"], each["error"]["code"]) for each in late] == [
+        ("late", "batch_expired"), ("x", "batch_expired"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, insert, text
 
 from tests.support.forecast_rows import COMPUTE_SECONDS, history, job, past_drains, recorded, resident
 from tests.support.queue_bench import eventually, running
+from thothy_ai.admin.model_aliases import set_alias
 from thothy_ai.db.models import AttemptRow, ForecastRow, JobRow
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.queue.control import set_paused
@@ -19,6 +20,7 @@ from thothy_ai.queue.forecast.learning import History
 from thothy_ai.queue.forecast.outlook import Basis, Forecast
 from thothy_ai.queue.forecast.store import asking, current, observe, past_accuracy, read_kept
 from thothy_ai.queue.forecast.values import Key
+from thothy_ai.queue.pauses import pause_part, resume_part
 from thothy_ai.settings import PublishingTime, Settings
 
 
@@ -150,6 +152,28 @@ def test_jobs_of_a_model_that_nobody_serves_are_counted_apart(engine: Engine) ->
     job(engine, "queued", model="absent")
     made = current(engine)
     assert (made.open_jobs, made.unserved) == (1, 1)
+
+
+def test_jobs_of_adapters_are_their_model_s_while_an_engine_has_them(engine: Engine) -> None:
+    session = resident(engine, adapters={"acme": {"digest": "1"}, "nova": {"digest": "2"}})
+    history(engine, session)
+    set_alias(engine, "house", "acme")
+    for model in ("acme", "house", "large", "nova", "absent"):
+        job(engine, "queued", model=model)
+    times = {"started_at": datetime.now(UTC), "lease_until": datetime.now(UTC) + timedelta(seconds=60)}
+    job(engine, "running", model="house", adapter="acme", worker="w", **times)
+    made = current(engine)
+    assert (made.open_jobs, made.unserved) == (5, 1)
+    with engine.connect() as connection:
+        seen = observe(asking(connection), 0.0)
+    assert {group.key for group in seen.running} == {Key("hook", "large")}
+    pause_part(engine, "model", "acme", by="test")  # its jobs, and those of its alias, wait for the pause to end
+    assert current(engine).open_jobs == 3
+    resume_part(engine, "model", "acme")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE engine_session SET adapters = '{}' WHERE id = :id"), {"id": session})
+    made = current(engine)
+    assert (made.open_jobs, made.unserved) == (2, 4)  # the one that runs goes on
 
 
 def test_jobs_that_miss_their_deadline_and_the_publishing_time(engine: Engine) -> None:

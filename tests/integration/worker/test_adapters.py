@@ -58,6 +58,8 @@ def test_a_job_goes_to_an_engine_that_has_its_adapter(queue: Queue) -> None:
     queue.enqueue("ok", model="house")
     assert routed(queue) == {}
     resume_part(queue.engine, "model", "acme")
+    pause_part(queue.engine, "model", "base", by="test")
+    queue.enqueue("ok", model="base")
     assert routed(queue) == {"a": 2}
 
 

@@ -8,7 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,15 +19,18 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
+from tests.support.fake_engine import FakeClient
 from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually
 from tests.support.registered_engine import engine_process
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.api import AdapterInfo, AdapterStats, EngineStats, GenerationRequest
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.settings import Settings
 from thothy_ai.worker.loop import WorkerLoop
+from thothy_ai.worker.registration.messages import EngineEnded, Ready, Registration
+from thothy_ai.worker.registration.registrar import Registrar
 
 HOST = socket.gethostname()
 ONE = "SELECT *, started_at < ready_at AS loaded FROM engine_session WHERE state = '{}'"
@@ -82,6 +88,47 @@ def test_the_last_counters_are_those_of_the_end(settings: Settings, rows: Rows) 
         process.stop()
     ended = in_state(rows, "ended")
     assert (ended.busy_seconds, ended.direct_seconds) == (pytest.approx(0.05), pytest.approx(0.02))
+
+
+def test_adapters_that_come_and_go_and_change_are_recorded(
+    queue: Queue, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job for one waits meanwhile."""
+    monkeypatch.setattr("thothy_ai.worker.registration.registrar.HEARTBEAT_SECONDS", 0.05)
+
+    class Client(FakeClient):
+        changes = 0
+
+        async def stats(self) -> EngineStats:
+            return replace(await super().stats(), adapters=AdapterStats(changes=self.changes))
+
+        async def adapters(self) -> list[AdapterInfo]:
+            return [AdapterInfo(name, digest, 4) for name, digest in self.loaded.items()]
+
+    client = Client()
+    registration = Registration(client.session_id, "a", HOST, "base", "cpu", (), 8, time.monotonic(), ("acme",))
+    registrar = Registrar(queue.settings, registration, client)  # type: ignore[arg-type]
+
+    def recorded() -> dict[str, Any]:
+        found = rows("SELECT adapters FROM engine_session")
+        return {name: has.get("digest") for name, has in found[0].adapters.items()} if found else {}
+
+    recording = threading.Thread(target=lambda: asyncio.run(registrar.run()))
+    recording.start()
+    try:
+        eventually(lambda: recorded() == {"acme": None})  # it loads, and is going to have it
+        registrar.hear(Ready("unix:///nowhere", time.monotonic()))
+        in_state(rows, "ready")
+        rows("UPDATE engine_session SET worker_heartbeat_at = now() + interval '1 hour'")
+        [waiting] = queue.enqueue("ok", model="acme")
+        for loaded in ({"nova": "1"}, {}, {"acme": "1"}, {"acme": "2"}):
+            client.loaded, client.changes = loaded, client.changes + 1
+            eventually(lambda loaded=loaded: recorded() == loaded)  # type: ignore[misc]
+            assert [hint.job_id for hint in queue.dispatch()] == ([waiting] if loaded == {"acme": "1"} else [])
+    finally:
+        registrar.hear(EngineEnded("stopped"))
+        recording.join()
+    assert [row.state for row in rows("SELECT state FROM engine_session")] == ["ended"]
 
 
 def test_a_killed_engine_ended_when_it_was_killed(settings: Settings, rows: Rows) -> None:

@@ -129,7 +129,7 @@ async def test_those_who_ask_for_an_unknown_name_share_a_look() -> None:
         await of._looks.stop()
         before = directory.looks
         refused = await asyncio.gather(
-            *(Asked(of, f"unknown {number}").task for number in range(50)), return_exceptions=True
+            *(Asked(of, f"unknown {number}").task for number in range(10_000)), return_exceptions=True
         )
         assert directory.looks - before <= 2
         assert {each.status for each in refused if isinstance(each, ApiError)} == {404}

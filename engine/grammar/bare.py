@@ -1,4 +1,4 @@
-"""Strings that a model writes without quotes: those that a schema allows, and how one of them ends in time."""
+"""Strings that a model writes without quotes: which ones a schema allows, and how a begun one ends in time."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _ANY = r"(/(.|\n)*/)"
 _MAX_PATTERN = 500  # characters
-_MAX_LONGEST = 512  # bytes up to a string's end, which is looked for after every token
-_MAX_WORK = 8_000  # places at which a string stands, times its characters: some 10 ms
+_MAX_LONGEST = 512  # bytes to a string's end, which is searched for after every token
+_MAX_WORK = 8_000  # places times characters of a string; some 10 ms
 _REQUEST_WORK = 16_000
-_UNKNOWN_WORK = 2_000  # of a schema for which no string is found
+_UNKNOWN_WORK = 2_000  # counted for a schema without a known string
 _SLACK = 4  # tokens: the last bytes of a character, and the token that is allowed meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class BareStrings:
-    """The strings that `rules` allow: `terminal` is their expression in a Lark grammar, `shortest` one of them. A
-    string that has begun stands at `places` at most.
+    """The strings that `rules` allow. `terminal` is their expression in a Lark grammar, and `shortest` one of the
+    shortest. A begun string is at no more than `places` places of the rules at once.
     """
 
     rules: tuple[StringRule, ...]
@@ -39,9 +39,8 @@ class BareStrings:
 
 @lru_cache(256)
 def bare_strings(schema: str) -> BareStrings | None:
-    """Those of a schema (JSON text) that has no keywords but those of strings. None where no grammar of bare strings
-    can be made of it: for syntax of expressions that only llguidance understands, where no string is found, and where
-    following a string would take long.
+    """The bare strings of a schema (JSON text) that has only keywords of strings. None if they can't have a grammar: if
+    a pattern has syntax that only llguidance understands, no string is found, or following a string would take long.
     """
     try:
         node = json.loads(source_of(schema).schema)
@@ -65,14 +64,14 @@ def bare_strings(schema: str) -> BareStrings | None:
 
 @dataclass(slots=True)
 class BareSearch:
-    """Finds the bare strings of one request's schemas, until its `work` is used up: none are found after that."""
+    """Finds the bare strings of one request's schemas, until its budget of `work` is used up."""
 
     work: int = _REQUEST_WORK
     # Strings without bounds cost nothing, and are common.
     _known: dict[str, BareStrings | None] = field(default_factory=lambda: {"{}": bare_strings("{}")})
 
     def strings(self, schema: str) -> BareStrings | None:
-        """The bare strings of a schema (JSON text); None where `bare_strings` finds none, and once no work is left."""
+        """The bare strings of a schema (JSON text); None if `bare_strings` finds none, or no work is left."""
         if schema not in self._known and self.work > 0:
             found = self._known[schema] = bare_strings(schema)
             self.work -= 8 * len(schema)
@@ -80,7 +79,7 @@ class BareSearch:
         return self._known.get(schema)
 
     def allowed(self, schema: str, texts: Sequence[str]) -> Sequence[str]:
-        """Those of `texts` that the schema allows."""
+        """The `texts` that the schema allows."""
         found = self.strings(schema)
         if found is None or (work := found.places * sum(map(len, texts))) > self.work:
             return ()
@@ -96,8 +95,8 @@ class ShortestEnd(NamedTuple):
 
 
 class BareEnds:
-    """The ends of a schema's bare strings. In tokens: `shortest` is a whole string; an end is never `far` or more away,
-    and the next token delays it by `delay` at most.
+    """The ends of a schema's bare strings, in tokens. `shortest` is the length of a shortest string. An end is always
+    less than `far` tokens away, and the next token delays it by at most `delay`.
     """
 
     def __init__(self, schema: str, tokens: JsonTokens) -> None:
@@ -111,7 +110,7 @@ class BareEnds:
 
 
 class BareText:
-    """One string that has begun. It is read when its end is asked for."""
+    """A begun string, which is read only when its end is asked for."""
 
     def __init__(self, ends: BareEnds) -> None:
         self.ends, self._state, self._unread = ends, ends.text.start, b""
@@ -134,8 +133,8 @@ class BareText:
 
 
 class _Size(NamedTuple):
-    """At how many `places` of an expression a string can stand at once, and at how many if it may have come there after
-    different numbers of characters; how many `chars` it has, None if not always as many.
+    """How many `places` of an expression a string can be at simultaneously, and how many if it can have reached them
+    after different numbers of characters. `chars`: the length of all its strings, None if they differ in length.
     """
 
     places: int
@@ -162,14 +161,14 @@ def _size(expression: Expression) -> _Size:
         case Repeat(item, least, most):
             size, times = _size(item), least + 1 if most is None else most
             any_time = times * max(1, size.any_time)
-            # After as many characters, an item that always has as many is begun as often.
+            # If all items have the same length, the number of characters determines the item's number.
             places = size.places if size.chars or times <= 1 else any_time
             return _Size(places, any_time, least * size.chars if least == most and size.chars is not None else None)
     return _Size(1, 1, 1)
 
 
 def _written(expression: Expression) -> str:
-    """An expression as a regular expression of llguidance, which matches whole strings."""
+    """The expression in llguidance's syntax, which matches whole strings."""
     match expression:
         case Row(parts):
             return "".join(map(_written, parts))

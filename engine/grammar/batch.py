@@ -1,7 +1,7 @@
-"""A step's work on all its grammars: advance them by a token each, and fill their masks.
+"""A step's work on all its grammars: advances each by a token, and fills their masks.
 
-llguidance's threads work through the grammars without the interpreter's lock; each takes a run of neighbours. A lexer
-serves one thread at a time: its grammars stand side by side, so that threads seldom wait for each other.
+llguidance's threads work through the grammars without the interpreter's lock; each takes a run of neighbours. Since a
+lexer serves one thread at a time, its grammars are neighbours, so that threads seldom wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thothy_ai.engine.grammar.tokens import Bits
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
-# They hand a step's masks to llguidance's threads and wait: one step at a time of each of up to four engines.
+# These threads hand a step's masks to llguidance's threads and wait; each of up to four engines has one step at a time.
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="engine-masks")
 
 
@@ -57,9 +57,9 @@ class Filling:
 class _Work:
     """The masks of a step: remembered masks have a place, and masks that several grammars share are computed once.
 
-    `found` are the masks that are not remembered, in the order of `bits`. `computed` are the grammars whose masks must
-    be computed, with their index in `found`. `repeated` are rows, with the row whose mask they share. Masks of texts
-    that may be led to their end are always computed: those that are remembered are on the device.
+    `found` has the masks that are not remembered, in the order of `bits`; `computed` the grammars whose masks must be
+    computed, with their index in `found`; `repeated` the rows that share a mask, with the row that has it. Masks that
+    closing a text may restrict are always computed, since remembered masks are only on the device.
     """
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
@@ -90,7 +90,7 @@ class _Work:
             else:
                 key = grammar.state_key()
                 self._own.add(row)
-                grammar.lexer.count_mask()  # at once: its other grammars need not compute theirs
+                grammar.lexer.count_mask()  # at once, so that the lexer's other grammars need not compute theirs
                 if grammar.closes:
                     self._closing.add(row)
             self._found.append((grammar, row, key))
@@ -99,8 +99,8 @@ class _Work:
     def start(self) -> Future[None] | None:
         """Begin to compute masks on another thread, if any must be computed.
 
-        Returns once that thread is at work: it needs the interpreter's lock until then, which the caller's further work
-        would keep from it for milliseconds.
+        Returns once that thread is at work. Until then it needs the interpreter's lock, which the caller would
+        otherwise hold for milliseconds.
         """
         if not self._computed:
             return None
@@ -119,7 +119,7 @@ class _Work:
         return running
 
     def finish(self) -> list[int]:
-        """Give each row its mask once the other thread is done; returns the rows whose masks leave no choice."""
+        """Wait for the other thread and give each row its mask; returns the rows whose masks leave no choice."""
         if not self._found:
             return self._lacking
         bits = self._bits.numpy()
@@ -127,7 +127,7 @@ class _Work:
         broken = [(grammar, index) for grammar, index in self._computed if grammar.matcher.is_error()]
         for grammar, index in broken:
             grammar.correct(self._bits[index])
-        unsure = {self._found[index][1] for _, index in broken}  # rows whose masks hold for this text alone
+        unsure = {self._found[index][1] for _, index in broken}  # rows whose masks are valid for this text alone
         lacking = self._lacking_of(bits, masks)
         for _, row, key in self._found:
             if key is None or row in unsure or not self._keep(key, row, masks[row], lacking=row in lacking):
@@ -142,7 +142,7 @@ class _Work:
         return sorted(found)
 
     def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
-        """Have the device keep a row's mask, unless it has the mask; returns whether there is a place for it."""
+        """Have the device keep a row's mask, unless it does already; returns whether there is a place for it."""
         place = self._memory.use(key)
         if place is None:
             place = self._memory.keep(key, mask, lacking=lacking)
@@ -154,7 +154,7 @@ class _Work:
         return True
 
     def _repeat(self, masks: Mapping[int, Bits], broken: Set[int], lacking: Set[int]) -> list[int]:
-        """Give rows the masks that they share with others; returns the rows whose masks leave no choice, or may."""
+        """Give rows the masks that they share; returns the rows whose masks leave, or may leave, no choice."""
         found = list[int]()
         for grammar, row, like in self._repeated:
             if like in broken:
@@ -168,7 +168,7 @@ class _Work:
         return found
 
     def _lacking_of(self, bits: NDArray[np.int32], rows: Collection[int]) -> set[int]:
-        """The rows whose masks, `bits` in their order, leave no choice."""
+        """The rows whose masks leave no choice; `bits` has their masks in order."""
         return {row for row, lacks in zip(rows, self._choices.lacking(bits), strict=True) if lacks}
 
 
@@ -191,12 +191,12 @@ def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> F
 
 
 def extend_field(grammar: Grammar, token: int) -> bool:
-    """Have a grammar take a token if nothing needs its matcher then; `catch_up` gives the matcher the token later."""
+    """Advance a grammar by a token if that needs no matcher; `catch_up` later gives its matcher the token."""
     return isinstance(grammar, JsonGrammar) and grammar.extend_field(token)
 
 
 def catch_up(grammars: Iterable[Grammar | None]) -> None:
-    """Have the grammars' matchers consume the tokens that they lack."""
+    """Have the grammars' matchers consume the tokens that they have missed."""
     late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
     if not late:
         return

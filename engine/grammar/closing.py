@@ -1,15 +1,14 @@
-"""Brings a text under a grammar to its end before its budget is used up, so that it is never cut off.
+"""Closes a text under a grammar before its budget is used up, so that it is never cut off.
 
-How far the text is from its end is the length of its shortest end (`reading.py`). What the budget has beyond that
-decides:
+The distance to the end is the length of the text's shortest end (`reading.py`). The rest of the budget decides how the
+text may continue:
 
-    plenty          nothing changes
+    plenty          no restriction
     a few sentences no optional item, key or sentence is begun; strings end with their next sentence
-    a few words     no further word is begun in a string that may end
+    a few words     no further word is begun in a string that can end
     nothing         the shortest end is taken, token by token
 
-Each token that is allowed leaves an end that fits. A share of what remains is kept for the fields that are still to
-come.
+After each allowed token, some end still fits the budget. A share of the rest is kept for later fields.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 NEVER = 2**62
 _SENTENCE = 28  # tokens in which most sentences end
 _WORD = 5  # tokens in which most words end
-_READ = 128  # tokens after which a text is read on, so that no step reads much
-_RETRY = 16  # tokens after which the end is looked for again where none was found
-_KEPT = 0.5  # of the spare budget, for the choices that follow the current field
-_SLACK = 6  # tokens: a character's last three bytes, and other divisions of the same text
+_READ = 128  # tokens after which a text is read further, so that no step has much to read
+_RETRY = 16  # tokens until an end is searched for again after none was found
+_KEPT = 0.5  # share of the spare budget for choices after the current field
+_SLACK = 6  # tokens, for a character's last three bytes and for less compact tokenization
 _END = -1  # in a path: the end of text
 
 
 class _Rest(NamedTuple):
-    """A shortest end: its tokens, how many of them are free to choose, and how many end the open string (a large number
-    if none is open).
+    """A shortest end: its number of tokens, how many of them are free choices, and how many end the open string (a
+    large number if none is open).
     """
 
     tokens: int
@@ -48,9 +47,9 @@ class _Rest(NamedTuple):
 
 
 class SchemaOutline:
-    """The texts of one schema, as far as their ends go. `path`: the tokens of the shortest one; none if none is known.
-    `shortest`: how many a text has at least. Whether a number goes on is known only from the token after it: a text
-    that `may_be_number` has one more.
+    """What closing needs to know of a schema. `path`: the tokens of its shortest text, empty if unknown. `shortest`:
+    the fewest tokens of a text. Only the token after a number shows that it has ended, so a text that `may_be_number`
+    needs one more.
     """
 
     def __init__(self, shapes: Shapes, tokens: JsonTokens) -> None:
@@ -66,8 +65,8 @@ class SchemaOutline:
 class Closing:
     """The closing of one text, which `limit` starts; `ends` are the tokens that end a text.
 
-    From `due_at` tokens on, `apply` must see each mask: before `calm_until` only where a string or a sentence may have
-    ended.
+    From `due_at` tokens on, `apply` must see each mask; before `calm_until`, only those where a string or a sentence
+    may have ended.
     """
 
     def __init__(self, outline: SchemaOutline, ends: Sequence[int]) -> None:
@@ -88,18 +87,18 @@ class Closing:
         self._budget, self.due_at = budget, 0
 
     def copy(self) -> Closing:
-        """The same closing, of a text that goes on by itself."""
+        """An independent copy, for a text that continues separately."""
         other = copy(self)
         other._reading, other._position = self._reading.copy(), self._position.copy()
         return other
 
     def is_due(self, taken: Sequence[int]) -> bool:
-        """Whether `apply` must see the mask of the token after these."""
+        """Whether `apply` must see the mask of the next token."""
         count = len(taken)
         return count >= self.due_at and (count >= self.calm_until or self._tokens.boundaries[taken[-1]] == 1)
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
-        """Restrict the allowed tokens of `row` if it is time to; `taken` are the text's tokens so far."""
+        """Restrict the allowed tokens of `row` if the end is due; `taken` are the text's tokens so far."""
         self._follow(taken)
         if not self._path:
             self._decide(row, matcher, len(taken))
@@ -107,7 +106,9 @@ class Closing:
             allow_only(row, self._ends if self._path[0] == _END else self._path[:1])
 
     def forced(self, forced: Sequence[int], matcher: LLMatcher, taken: Sequence[int]) -> Sequence[int]:
-        """The tokens to take where the grammar forces these, or nothing: others, if only those leave enough."""
+        """The tokens to take where the grammar forces `forced`, which can be empty; others, if only those leave enough
+        of the budget.
+        """
         count = len(taken)
         if self._path and self._read == count:
             return [token for token in self._path if token != _END]
@@ -142,7 +143,7 @@ class Closing:
         enough = needed + shapes.opens + _WORD + _SENTENCE
         ahead = max((left - enough) // (1 + shapes.nested), left - shapes.longest - needed - _SENTENCE)
         if left > enough and ahead < _SENTENCE and self._reading.is_behind:
-            # Nothing delays the end before the string has ended.
+            # No token can delay the end until the string has ended.
             self.due_at, self.calm_until = count, self._budget - enough
             return
         if left > enough + shapes.nested:
@@ -170,7 +171,7 @@ class Closing:
             self._narrow(row)
 
     def _rest(self, left: int) -> _Rest | None:
-        """The shortest end; where so few tokens are left that it matters, exactly. None if none is known."""
+        """The shortest end, exact if few tokens are left; None if none is known."""
         reading = self._reading
         cost, after = reading.cost(), reading.after_string()
         if cost is None:
@@ -184,19 +185,19 @@ class Closing:
         return rest
 
     def _needed(self, rest: _Rest) -> int:
-        """The current field must end once no more tokens are left than these."""
+        """The number of remaining tokens at which the current field must end."""
         spare = max(0, self._budget - self._outline.shortest)
-        kept = min(spare, int(_KEPT * spare * rest.choices / self._outline.choices))  # for the fields to come
-        # The end of a string that is behind is probably as near as most words' ends.
+        kept = min(spare, int(_KEPT * spare * rest.choices / self._outline.choices))  # for later fields
+        # The end of a string that is not read to its end yet is probably as near as most words' ends.
         likely = rest.tokens - rest.string + _WORD if self._reading.is_behind else rest.tokens
         return _SLACK + max(rest.tokens + self._inside(), likely + kept)
 
     def _inside(self) -> int:
-        """By how much a token can delay the end of the open string, or of a number."""
+        """The most tokens by which one token can delay the end of the open string or number."""
         return 0 if self._reading.is_behind else self._outline.shapes.inside
 
     def _keep_fitting(self, row: Bits, matcher: LLMatcher, left: int) -> None:
-        """Keep the tokens of one step that leave an end that fits; take the shortest end if no other does."""
+        """Keep only tokens after which some end fits; if there are none, take the shortest end."""
         fitting = []
         for token in self._tokens.steps:
             if row[token >> 5] >> (token & 31) & 1:
@@ -232,7 +233,9 @@ class Closing:
             self._path = path
 
     def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
-        """`last_words`: the string can end with the next token or the one after it, and should."""
+        """Restrict the row to tokens that lead to an end. `last_words`: the string should end with one of the next two
+        tokens.
+        """
         tokens, last = self._tokens, self._position.last
         if self._position.in_string:
             _keep(row, tokens.in_string_bits)

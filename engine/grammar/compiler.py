@@ -1,8 +1,8 @@
-"""Compiles JSON schemas to grammars, by llguidance: masks say which tokens may come next, and some tokens must.
+"""Compiles JSON schemas to grammars with llguidance, which yield masks of allowed tokens, and forced tokens.
 
-The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and need no
-sampling. llguidance is imported on the thread that builds the vocabulary: an engine without it serves requests without
-a schema.
+Separators are fixed (no optional white space), so that most punctuation and all keys are forced and need no sampling.
+llguidance is imported on the thread that builds the vocabulary, so that an engine without it can still serve requests
+without a schema.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from thothy_ai.engine.grammar.segments import CompiledSegments, SegmentedGrammar
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
-MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most
-_MAX_SCHEMAS = 512  # kept for reuse: 150 kB each, more as their lexers grow
+MAX_SCHEMA_BYTES = 256 * 1024  # compile in at most half a second
+_MAX_SCHEMAS = 512  # kept for reuse; 150 kB each, more as their lexers grow
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -39,13 +39,13 @@ class Grammar(Protocol):
         """Whether no token except the end of text is possible."""
 
     def limit(self, budget: int) -> None:
-        """Have the text end within `budget` tokens; BudgetTooSmallError if its schema's shortest text has more."""
+        """Make the text end within `budget` tokens; BudgetTooSmallError if its schema's shortest text is longer."""
 
     def fill_mask(self, row: Tensor) -> None:
         """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
 
     def may_force_after(self, token: int) -> bool:
-        """Whether to call `forced` at once after this token; otherwise, once a mask leaves no choice."""
+        """Whether to call `forced` right after this token; otherwise, only when a mask leaves no choice."""
 
     def forced(self) -> Sequence[int]:
         """The tokens that must come next, if any; the caller advances by them."""
@@ -55,10 +55,10 @@ class Grammar(Protocol):
 
 
 class GrammarCompiler:
-    """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits; a schema
-    has up to `lexers` lexers. ModelLoadError without any `eos`.
+    """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is the width of the logits; a
+    schema has up to `lexers` lexers. ModelLoadError without any `eos`.
 
-    The vocabulary is built in the background from now on; the first `compile` waits for it. Used by any thread.
+    The vocabulary is built in the background; the first `compile` waits for it. Can be used by any thread.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GrammarCompiler:
 
 
 class _Compiled(Generic[K, V]):
-    """What was compiled last, by its source: each once, however many threads want it at a time."""
+    """A cache of recent results by source; each is compiled once, however many threads ask for it simultaneously."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

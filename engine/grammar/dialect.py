@@ -1,8 +1,8 @@
-"""The JSON schemas that llguidance keeps: what it reads otherwise than JSON Schema (2020-12) does is written in other
-words before it is compiled, or refused by keyword.
+"""Adapts JSON schemas to llguidance: what it interprets differently from JSON Schema (2020-12) is rewritten before
+compilation, or refused with the keyword's name.
 
-llguidance counts in doubles, does not tell equal keys apart where any key is allowed, and compiles schemas that no text
-can satisfy. Unknown keywords and formats are annotations, as the standard has it.
+llguidance counts in doubles, allows a known key again where any key is allowed, and compiles schemas that no text can
+satisfy. Unknown keywords and formats are annotations, as in the standard.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from thothy_ai.engine.api.errors import GrammarError
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions  # exported nowhere else
 
-COMPACT: JsonCompileOptions = {  # no optional white space: what is left is forced
+COMPACT: JsonCompileOptions = {  # no optional white space, so that separators are forced
     "whitespace_flexible": False,
     "item_separator": ",",
     "key_separator": ":",
 }
-_SPACED = ": "  # as models are used to: after a bare colon, a small one closes an array at once where it may
-_NAMED_ESCAPES = 'nrbtf\\"'  # an escape by number would write a known key in a way that llguidance takes for another
+_SPACED = ": "  # what models are used to; after a bare colon, small ones tend to close arrays at once
+_NAMED_ESCAPES = 'nrbtf\\"'  # with numeric escapes, llguidance would take a known key for another
 
 _CHILD = ("items", "additionalProperties", "additionalItems")
 _CHILDREN = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
@@ -37,16 +37,16 @@ _VALUES = {"const", "enum", "default", "examples"}
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _MERGING = ("allOf", "anyOf", "oneOf", "$ref")  # llguidance merges these with what stands beside them
-_MAX_EXACT = 2**53 - 1  # the integers up to here are doubles that no other integer is rounded to
-_MAX_INT64 = 2**63 - 1  # as `maximum`, exact again: llguidance's own limit
+_MAX_EXACT = 2**53 - 1  # up to here, integers are exact as doubles
+_MAX_INT64 = 2**63 - 1  # exact as `maximum`, since it is llguidance's own limit
 _MAX_UINT32 = 2**32 - 1
-_MAX_REMAINDERS = 20_000  # in a quarter of a second
-_DEFINITIONS = {"$defs", "definitions"}  # which are followed from references alone
+_MAX_REMAINDERS = 20_000  # compiled in a quarter of a second
+_DEFINITIONS = {"$defs", "definitions"}  # reached only through references
 _MAX_LEVELS = 1_000  # llguidance's stack lasts for some 2,000
 _MAX_OPTIONAL = 490  # llguidance takes four items for each, of 2,000
 _JUST_BEYOND = 1e-12
 
-# Dates that exist, in years that every library reads; no leap seconds, which hardly any does.
+# Existing dates, in years that every library accepts; no leap seconds, which hardly any library accepts.
 _YEAR = "[1-9][0-9]{3}"
 _LEAP_YEAR = "(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|1[26]|[3579][26])00)"
 _DATE = (
@@ -55,11 +55,11 @@ _DATE = (
 )
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
-_FORMATS = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})  # that llguidance has
+_FORMATS = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})  # known to llguidance
 
 
 class Rewritten(NamedTuple):
-    """What llguidance compiles: a schema (JSON text), and its options, of which `colon` is what follows a key."""
+    """The input of llguidance: a schema (JSON text) and its options. `colon` is the separator after a key."""
 
     schema: str
     colon: str
@@ -67,7 +67,7 @@ class Rewritten(NamedTuple):
 
 
 def source_of(schema: str) -> Rewritten:
-    """What stands for a schema (JSON text); GrammarError, which names the keyword, if its texts could break it."""
+    """Rewrite a schema (JSON text) for llguidance; GrammarError names a keyword that its texts could violate."""
     try:
         root = json.loads(schema)
         if not isinstance(root, dict):
@@ -85,7 +85,7 @@ def source_of(schema: str) -> Rewritten:
     options["key_separator"] = colon
     if dialect.leaves_keys_open:
         options["json_allowed_escapes"] = _NAMED_ESCAPES
-    same = json.dumps(rewritten) == json.dumps(root)  # 2 and 2.0 are equal, but not the same
+    same = json.dumps(rewritten) == json.dumps(root)  # compares texts, since 2 == 2.0
     return Rewritten(schema if same else json.dumps(rewritten), colon, options)
 
 
@@ -113,7 +113,7 @@ class _Dialect:
         self._floors = {math.floor(value) for name, value in between if name in _UPPER}
         self._ceilings = {math.ceil(value) for name, value in between if name in _LOWER}
         self._check_depth()
-        self._ending = set[str]()  # references that lead to a value that ends: the least fixed point
+        self._ending = set[str]()  # references to values that can end: the least fixed point
         targets = {reference: self._target(reference) for reference in references}
         users: dict[str, set[str]] = {reference: set() for reference in references}
         for user, target in targets.items():
@@ -127,7 +127,7 @@ class _Dialect:
                 queue += users[reference]
 
     def rewritten(self, node: Any, path: str) -> Any:  # noqa: ANN401  JSON in, JSON out
-        """A schema in llguidance's words; False if no value that ends can match it, which llguidance never begins."""
+        """The schema rewritten; False, which llguidance never begins, if no finite value can match it."""
         if not isinstance(node, Mapping):
             return node
         if not self._ends(node):
@@ -139,7 +139,7 @@ class _Dialect:
         _count(new, path)
         self._bound(new, path)
         if not isinstance(new.get("items"), list):
-            new.pop("additionalItems", None)  # without effect then; llguidance would forget `prefixItems`
+            new.pop("additionalItems", None)  # has no effect here, but llguidance would ignore `prefixItems`
         elif "prefixItems" in new:
             raise GrammarError(f"{path}/items: a list of schemas beside prefixItems; give one schema")
         self._list_keys(new, path)
@@ -147,7 +147,7 @@ class _Dialect:
         return new
 
     def _mapped(self, node: Mapping[str, Any], change: Callable[[Any, str], Any], path: str) -> dict[str, Any]:
-        """A schema with all schemas in it changed, also those in other places that references lead to."""
+        """A schema with all its subschemas changed, including those that only references lead to."""
         new = dict[str, Any]()
         for key, value in node.items():
             at = f"{path}/{key}"
@@ -167,7 +167,7 @@ class _Dialect:
             self._mapped(node, lambda child, _: self._collect(child, nodes), "")
 
     def _ends(self, node: object) -> bool:
-        """Whether a value that ends can match, as far as references and required parts tell."""
+        """Whether a finite value can match, judged by references and required parts."""
         if not isinstance(node, Mapping):
             return True
         reference = node.get("$ref")
@@ -197,8 +197,8 @@ class _Dialect:
         return True
 
     def _check_depth(self) -> None:
-        """Refuse references whose targets lead to ever further ones: llguidance follows them on the stack, and a stack
-        that overflows ends the process.
+        """Refuse long chains of references: llguidance follows them recursively, and a stack overflow would end the
+        process.
         """
         seen, path = set[str](), [iter(list[Any]([self._root]))]
         while path:
@@ -222,7 +222,7 @@ class _Dialect:
                 )
 
     def _target(self, reference: str) -> Any:  # noqa: ANN401  any JSON value
-        """The schema that a JSON pointer names; True if llguidance alone knows where it leads, or refuses it."""
+        """The schema that a JSON pointer names; True if only llguidance can resolve or refuse it."""
         target: Any = self._root
         try:
             for step in _steps(reference):
@@ -232,10 +232,10 @@ class _Dialect:
         return target if reference[:1] == "#" else True
 
     def _bound(self, node: dict[str, Any], path: str) -> None:
-        """Exact numbers; bounds that llguidance would read as inclusive are moved by a hair."""
+        """Make numbers exact, and move bounds that llguidance would take as inclusive by a tiny amount."""
         for bound, exclusive in (_LOWER, _UPPER):
             flag = node.get(exclusive)
-            if isinstance(flag, bool):  # of draft 4
+            if isinstance(flag, bool):  # draft 4
                 del node[exclusive]
                 if flag and bound in node:
                     node[exclusive] = node.pop(bound)
@@ -276,7 +276,7 @@ class _Dialect:
 
 
 def _optional_run(node: Mapping[str, Any]) -> int:
-    """How many properties in a row are not required, at most."""
+    """The longest run of properties that are not required."""
     required = {*map(str, _list(node, "required"))}
     longest = run = 0
     for name in _mapping(node, "properties"):
@@ -286,7 +286,7 @@ def _optional_run(node: Mapping[str, Any]) -> int:
 
 
 def _may_be_empty(node: Mapping[str, Any]) -> bool:
-    """Whether a schema by itself, or the values of keys that it does not list, allow an array without items."""
+    """Whether the schema's own keywords, or the values of its undeclared keys, allow an empty array."""
     types = node.get("type")
     if types is None:
         return node.keys().isdisjoint(("const", "enum", *_MERGING))
@@ -314,7 +314,7 @@ def _check_states(divisors: Sequence[float]) -> None:
 
 
 def _check_divisors(divisors: Sequence[float]) -> None:
-    """Refuse two whose product llguidance cannot count with when it merges them."""
+    """Refuse two divisors whose product overflows when llguidance merges them."""
     largest = sorted((Decimal(str(divisor)) for divisor in divisors), reverse=True)[:2]
     if len(largest) == 2:
         places = max(0, *(-int(each.as_tuple().exponent) for each in map(Decimal, map(str, divisors))))
@@ -326,11 +326,11 @@ def _check_divisors(divisors: Sequence[float]) -> None:
 
 
 def _matches_only(pattern: str, names: Set[str]) -> bool:
-    """Whether a pattern matches some of the names and nothing else: llguidance would begin a key that cannot be."""
+    """Whether a pattern matches only strings among the names; llguidance would begin a key that can't be completed."""
     from llguidance import LLMatcher, LLTokenizer  # noqa: PLC0415  an engine without grammars does not need it
 
     matching = set(names)
-    with suppress(re.error):  # llguidance knows other syntax
+    with suppress(re.error):  # llguidance's syntax is different
         matching = {name for name in names if re.search(pattern, name)}
     if not matching:
         return False
@@ -345,7 +345,7 @@ def _matches_only(pattern: str, names: Set[str]) -> bool:
 
 
 def _count(node: dict[str, Any], path: str) -> None:
-    """Write 2.0 as 2 where a number of things is meant."""
+    """Write 2.0 as 2 in keywords that count."""
     for name in _COUNTS:
         if name in node:
             value = node[name]
@@ -355,7 +355,7 @@ def _count(node: dict[str, Any], path: str) -> None:
 
 
 def _take_format(node: dict[str, Any]) -> None:
-    """Dates and times become patterns of those that exist; unknown formats are annotations."""
+    """Replace dates and times by patterns that match existing ones; unknown formats are annotations."""
     name = node.get("format")
     if not isinstance(name, str) or name in _FORMATS:
         return

@@ -1,4 +1,4 @@
-"""Regular expressions as trees of character classes, and characters as JSON writes them."""
+"""Regular expressions as trees of character classes, and the JSON encoding of characters."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _escaped(sign: str) -> str:
 
 
 class Expression:
-    """`cost`: bytes of its shortest string in JSON. The end of one that has begun is at most `longest` bytes away, and
-    one more character delays it by at most `rise`.
+    """`cost`: bytes of its shortest string in JSON. The end of a begun string is at most `longest` bytes away, and one
+    more character delays it by at most `rise` bytes.
     """
 
     __slots__ = ("cost", "longest", "rise")
@@ -46,13 +46,13 @@ class Chars(Expression):
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
-        self._ascii = 0  # a bit for each of those characters, which most texts ask for
+        self._ascii = 0  # a bit per ASCII character, the most frequent queries
         for low, high in ranges:
             if low < _NOT_ASCII:
                 self._ascii |= (1 << min(high + 1, _NOT_ASCII)) - (1 << low)
         usual = next((code for code in _PREFERRED if self.has(code)), None)
         if usual is not None and ranges == ((usual - _CASES, usual - _CASES), (usual, usual)):
-            usual -= _CASES  # Z rather than z, which fewer readers of dates accept
+            usual -= _CASES  # Z: fewer parsers of dates accept z
         first = (max(low, 0x20) for low, high in ranges if high >= 0x20)
         plain = next((code for code in first if code not in _ESCAPED), None)
         self.best = usual if usual is not None else plain if plain is not None else ranges[0][0] if ranges else 0
@@ -65,7 +65,7 @@ class Chars(Expression):
         return any(low <= code <= high for low, high in self.ranges)
 
     def within(self, low: int, high: int) -> Chars | None:
-        """Those from `low` to `high`; None if there are none."""
+        """The characters from `low` to `high`; None if there are none."""
         return self.and_(Chars(((low, high),)))
 
     def and_(self, other: Chars) -> Chars | None:
@@ -79,7 +79,7 @@ class Chars(Expression):
 
 
 class Row(Expression):
-    """Expressions, each of which follows the one before it."""
+    """A sequence of expressions."""
 
     __match_args__ = __slots__ = ("parts",)
 
@@ -105,7 +105,7 @@ class Either(Expression):
 
 
 class Repeat(Expression):
-    """The same from `least` to `most` times; None: any number of times."""
+    """An expression repeated `least` to `most` times; None: no maximum."""
 
     __match_args__ = __slots__ = ("item", "least", "most")
 
@@ -121,15 +121,15 @@ def chars_of(ranges: Ranges) -> Chars:
     return Chars(ranges)
 
 
-ESCAPE = 5  # bytes by which the end of an escaped control character can be away
+ESCAPE = 5  # bytes to the end of an escaped control character, at most
 ANY = chars_of(((0, 0xD7FF), (0xE000, LAST)))
 ANY.rise, ANY.longest = ESCAPE, ANY.cost + ESCAPE
 NO_NEWLINE = chars_of(((0, 9), (11, 0xD7FF), (0xE000, LAST)))
-AROUND = Repeat(Chars(ANY.ranges), 0, None)  # of a string in which a pattern is found
+AROUND = Repeat(Chars(ANY.ranges), 0, None)  # what may surround a pattern found in a string
 
 
 def words_in(classes: Sequence[Chars], words: Sequence[str]) -> str:
-    """A string of these classes with as few tokens as is easy: of `words`, the first that fits each time."""
+    """A string of these classes with few tokens, built greedily from the first fitting word of `words` each time."""
     found: list[str] = []
     at, count, fitting = 0, len(classes), dict[int, list[str]]()
     while at < count:

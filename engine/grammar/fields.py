@@ -1,13 +1,12 @@
-"""The key of a text's state under its schema: texts with equal keys may continue with the same bytes, whatever their
-schemas, and thus with the same tokens. Forced bytes are an exception: llguidance allows only the first of the tokens
-that they are divided into, and how they are divided depends on the text's last token, too.
+"""The key of a text's state under its schema. Texts with equal keys can continue with the same bytes, and thus the same
+tokens, whatever their schemas. Forced bytes are an exception: llguidance allows only the first of the tokens that they
+are divided into, and the division also depends on the text's last token.
 
-What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
-unfinished character, on its character class, and on everything that follows the field. A token has few characters;
-beyond those, it does not matter how many more the field has. Only fields of counted character classes are known, as
-`jobs/schema.py` makes them, in objects whose keys are all required. Between them, the bytes since the last known field
-identify the state: keys, signs, numbers and the strings of enumerations. After a string of any other kind, no key is
-known until the next known field.
+The continuations of a text field depend on how many characters it still needs and can still have, on the bytes of an
+unfinished character, on its character class, and on everything after the field. Since a token has few characters, a
+larger room makes no difference. Known fields are counted character classes, as `jobs/schema.py` makes them, in objects
+whose keys are all required. Between known fields, the bytes since the last one identify the state: keys, punctuation,
+numbers and strings of enumerations. After any other string, the key is unknown until the next known field.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ _ARRAY = frozenset({"type", "items", "minItems", "maxItems"})
 _STRING = frozenset({"type", "pattern"})
 _ESCAPED = b'"\\/bfnrt'
 _BACKSLASH = 0x5C
-_BYTES = bytes(  # of a character or an escape, by its first byte
+_BYTES = bytes(  # length of a character or an escape, by its first byte
     2 if first == _BACKSLASH else 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
     for first in range(256)
 )
-_MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
-_MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
+_MAX_FIELDS = 1_024  # per schema; each item of an array is a field
+_MAX_BETWEEN = 512  # bytes between two fields that make a key
 _QUOTE = b'"'
-_BODY = 0  # second entry of a key in a field, past its head; less than 0 in its head
+_BODY = 0  # second entry of a key in a field after its head; negative within the head
 _BETWEEN = 1  # second entry of a key between fields
 
 
 def room_of(key: StateKey) -> int:
-    """How many characters a field may still have, if it may also end and no character is open; otherwise 0.
+    """How many more characters a field may have, if it may also end and no character is unfinished; otherwise 0.
 
-    In such a state, less room forbids the tokens that have more characters, and changes nothing else.
+    In such a state, less room only forbids tokens with more characters.
     """
     _, part, needed, left, pending = key
     return left if part == _BODY and not needed and not pending else 0
@@ -60,9 +59,9 @@ _NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A string of `head` characters and `least` to `most` of a class.
+    """A string of `head` characters, then `least` to `most` characters of a class.
 
-    `same`: a digest of its classes and of what follows it. `known`: results of `state` that are needed often.
+    `same`: a digest of its classes and of all that follows it. `known`: a cache of frequent results of `state`.
     """
 
     same: bytes
@@ -73,7 +72,7 @@ class TextField:
     known: dict[int, tuple[StateKey, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, characters: int) -> tuple[StateKey, int]:
-        """The key after this many whole characters, and up to how many it stays the same. For the core's thread."""
+        """The key after this many whole characters, and the number up to which it holds. For the core's thread."""
         found = self.known.get(characters)
         if found is None:
             found = self.key(characters, b""), self.steady(characters)
@@ -98,8 +97,8 @@ class TextField:
 
 
 class TextFields:
-    """The fields of one schema (JSON text), whose texts have the separators and escapes that `spelling` stands for.
-    Used by the core's thread.
+    """The fields of one schema (JSON text); `spelling` identifies the separators and escapes of its texts. Used by the
+    core's thread.
     """
 
     def __init__(self, schema: str, tokens: JsonTokens, spelling: str) -> None:
@@ -134,7 +133,7 @@ class TextFields:
         return self._listed[place]
 
     def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
-        """A place's schema, and what must and may follow it: later properties, and further items of arrays."""
+        """A place's schema, and what must or can follow it: later properties, and further items of arrays."""
         node, following = self._root, list[Any]()
         for entry in place:
             if isinstance(entry, int):
@@ -172,22 +171,22 @@ def _digest(text: str) -> bytes:
 
 
 class TextState:
-    """Reads a text's tokens, up to the one that is to be chosen."""
+    """Reads a text's tokens up to the next one to be chosen."""
 
     def __init__(self, fields: TextFields) -> None:
         self._fields, self._tokens = fields, fields.tokens
         self._position = JsonPosition()
-        self._shares = False  # the position with other states, until it must read
+        self._shares = False  # shares its position with other states until it must read
         self._read = 0  # tokens
-        self._field: TextField | None = None  # the open one, if it is known
+        self._field: TextField | None = None  # the open field, if known
         self._characters = 0  # of the field
         self._pending = b""  # first bytes of the next character
-        self._after: bytes | None = fields.digest  # of the last field, or of the schema; None after an unknown field
-        self._between = b""  # what has followed it
+        self._after: bytes | None = fields.digest  # digest of what follows the last field; None after an unknown one
+        self._between = b""  # bytes since the last field
         self._key, self._steady = self._current()  # after the tokens that were read
 
     def copy(self) -> TextState:
-        """The same state, which reads on by itself."""
+        """An independent copy."""
         other: TextState = object.__new__(TextState)
         self._shares = True
         other.__dict__ |= self.__dict__  # in a third of the time that `copy` takes
@@ -226,7 +225,7 @@ class TextState:
         return True
 
     def forced_key(self, taken: Sequence[int]) -> StateKey | None:
-        """The key of what is forced next; None also where a class of one character may force more than a token."""
+        """The key for forced tokens; None if unknown, or where a one-character class can force several tokens."""
         key = self.key(taken)
         return None if self._field is not None and key and key[2] >= self._field.horizon else key
 

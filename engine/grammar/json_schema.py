@@ -16,21 +16,21 @@ from thothy_ai.engine.grammar.tokens import allow_all_but
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_TOKENS_PER_LEXER = 8  # at least, of a text that has a lexer of its own
+_TOKENS_PER_LEXER = 8  # fewest tokens of a text that gets a separate lexer
 _NONE_YET = -1  # the last token of an empty text
 
 
 class JsonGrammar:
-    """Implements `Grammar` over a copy of a lexer's matcher; one grammar of a `lexer` may fill a mask at a time."""
+    """Implements `Grammar` over a copy of a lexer's matcher; one grammar of a `lexer` can fill a mask at a time."""
 
     def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
         self._lexers, self._eos = lexers, eos
         self.tokens, self.choices = lexers.fields.tokens, lexers.vocabulary.choices
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
-        self._least_tokens = 0  # that the text must have when its lexer breaks, to get another lexer
-        self.behind = 0  # last tokens that the matcher lacks
-        self._shares = False  # the matcher is another grammar's until it must take a token
+        self._least_tokens = 0  # tokens needed to get another lexer when this one breaks
+        self.behind = 0  # number of last tokens that the matcher has missed
+        self._shares = False  # uses another grammar's matcher until it must take a token
         self._failed = False  # its matcher broke; the next token raises the error
         self.lexer = lexers.share()
         self._matcher = self.lexer.copy(self)
@@ -38,7 +38,7 @@ class JsonGrammar:
 
     @property
     def matcher(self) -> LLMatcher:
-        """The matcher, after all tokens."""
+        """The matcher after all tokens, caught up if need be."""
         self._own_matcher()
         if self.behind:
             self.caught_up(consumed=self._matcher.consume_tokens(self._tokens[-self.behind :]))
@@ -49,12 +49,12 @@ class JsonGrammar:
             self._matcher, self._shares = self._matcher.deep_copy(), False
 
     def allows(self, tokens: list[int]) -> int:
-        """How many of these tokens may come next, one after the other."""
+        """How many of these tokens the grammar allows next, in sequence."""
         return 0 if self._failed else self.matcher.validate_tokens(tokens)
 
     def after(self, token: int) -> tuple[JsonGrammar, Sequence[int]] | None:
-        """The grammar of a text that has another token, which is allowed, and the tokens that are forced after it,
-        which that grammar has taken; None if no further one is drawn, or if `close` must see this one's mask.
+        """A copy of the grammar after one more allowed token, and the tokens forced after it, which the copy has
+        taken. None if no further token is drawn, or if `close` must see this grammar's mask.
         """
         if self.closes:
             return None
@@ -73,8 +73,8 @@ class JsonGrammar:
         return None if other.finished else (other, forced)
 
     def extend_field(self, token: int) -> bool:
-        """Take a token if it only adds characters to a text field: the text does not end with it, and nothing is forced
-        after it. The matcher gets the token later: by `caught_up`, or when it is needed.
+        """Take a token if it only adds characters to a text field, so that the text does not end and nothing is forced.
+        The matcher gets it later, before `caught_up` or when needed.
         """
         if self._failed or not self._state.extend_field(self._tokens, token):
             return False
@@ -83,7 +83,7 @@ class JsonGrammar:
         return True
 
     def late(self) -> tuple[LLMatcher, int]:
-        """The matcher of a grammar that is `behind`, and the last token, the only one that it lacks from now on."""
+        """The matcher of a grammar that is `behind`, given all missed tokens except the last, and that last token."""
         self._own_matcher()
         if self.behind > 1:
             self._matcher.consume_tokens(self._tokens[-self.behind : -1])
@@ -92,7 +92,7 @@ class JsonGrammar:
         return self._matcher, self._tokens[-1]
 
     def caught_up(self, *, consumed: bool) -> None:
-        """Note that the matcher consumed the tokens that it lacked, or failed to."""
+        """Record whether the matcher consumed the missed tokens."""
         if consumed:
             self.lexer.count_tokens(self.behind)
         else:
@@ -100,13 +100,13 @@ class JsonGrammar:
         self.behind = 0
 
     def state_key(self) -> StateKey | None:
-        """The key of its state, and thus of the next mask before `close` restricts it; None if it has none."""
+        """The key of its state, and thus of the next mask before `close` restricts it; None if unknown."""
         return self._state.key(self._tokens)
 
     def shared_key(self) -> StateKey | None:
-        """The key, if a mask that another grammar computed will do."""
+        """The key, if a mask computed by another grammar can be used."""
         tokens, closing = self._tokens, self._closing
-        # `closes`, without its calls: this is asked for each row of each step.
+        # `closes`, inlined since this runs for each row of each step.
         closes = closing is not None and len(tokens) >= closing.due_at and closing.is_due(tokens)
         return None if closes or self.lexer.needs_mask else self._state.key(tokens)
 
@@ -140,8 +140,8 @@ class JsonGrammar:
         self.correct(row)
 
     def correct(self, row: Tensor) -> None:
-        """Fill the row again if the lexer broke. After an error, allow everything except the end of text, and let
-        `advance` raise the error: the request must not look finished.
+        """Fill the row again if the lexer broke. After an error, allow everything except the end of text, so that the
+        request does not look finished and `advance` raises the error.
         """
         if not self.matcher.is_error():
             return
@@ -152,7 +152,7 @@ class JsonGrammar:
             allow_all_but(row, self._eos)
 
     def may_force_after(self, token: int) -> bool:
-        return token in self.tokens.with_quote  # what follows a string is forced more often than not
+        return token in self.tokens.with_quote  # tokens after a string are mostly forced
 
     def forced(self) -> Sequence[int]:
         key, last = self._state.forced_key(self._tokens), self._tokens[-1] if self._tokens else _NONE_YET
@@ -169,7 +169,7 @@ class JsonGrammar:
             raise error
 
     def advanced(self, token: int, *, consumed: bool) -> GrammarError | None:
-        """Note that the matcher consumed a token, or failed to; returns the error if the grammar cannot continue."""
+        """Record whether the matcher consumed a token; returns the error if the grammar cannot continue."""
         if not consumed and not (self._continue_alone() and self.matcher.consume_token(token)):
             return GrammarError(f"token {token} cannot be taken here: {error_of(self.matcher)}")
         self._tokens.append(token)
@@ -177,8 +177,8 @@ class JsonGrammar:
         return None
 
     def _continue_alone(self) -> bool:
-        """Consume the text so far on a lexer of its own; False if the text breaks that one, too."""
-        self.lexer.broken = True  # whatever its error: a lexer without fuel refuses tokens that the schema allows
+        """Consume the text so far on a separate lexer; False if the text breaks that one as well."""
+        self.lexer.broken = True  # without fuel, a lexer also refuses allowed tokens
         if len(self._tokens) < self._least_tokens:
             return False
         self._least_tokens = len(self._tokens) + _TOKENS_PER_LEXER

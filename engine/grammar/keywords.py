@@ -1,6 +1,6 @@
-"""The keywords of a JSON schema that hold together: those of one schema, and those of several at once.
+"""The keywords of a JSON schema, and their intersection for several schemas.
 
-UnknownError where a schema uses something that is not understood.
+Raises UnknownError if a schema uses something that is not understood.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEYWORDS = frozenset(
         "type",
     ]
 )
-_MAX_LEAST_BYTES = 2**17  # of a string: more than any context has tokens, and half a second's work
+_MAX_LEAST_BYTES = 2**17  # of a string; more than a context's tokens, and half a second's work
 _FREE = Limits()
 _OCTET = "(?:[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
@@ -92,8 +92,8 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class Keywords:
-    """`types`: of the values that they allow; `options`: the values that are enumerated, None if all are allowed. Each
-    of `items` holds for items after the `first` ones, each of `others` for properties that are not declared.
+    """`types`: the allowed types; `options`: the enumerated values, None if any value is allowed. All of `items` apply
+    to items after the `first` ones, all of `others` to undeclared properties.
     """
 
     types: tuple[str, ...] = TYPES
@@ -115,7 +115,7 @@ class Keywords:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> Keywords:
-        """A schema's own keywords, without those it refers to."""
+        """A schema's own keywords, without those of schemas that it refers to."""
         types, options = node.get("type", TYPES), node.get("enum")
         items, first = node.get("items", node.get("additionalItems", True)), node.get("prefixItems", ())
         if isinstance(items, list):
@@ -140,7 +140,7 @@ class Keywords:
         )
 
     def and_(self, other: Keywords) -> Keywords | None:
-        """Both; None if they allow no value."""
+        """The intersection with `other`; None if it allows no value."""
         types = tuple(name for name in self.types if name in other.types)
         numbers = (("number", "integer"), ("integer", "number"))  # integers are numbers
         if any(one in self.types and two in other.types for one, two in numbers) and not {"integer", "number"} & {
@@ -149,7 +149,7 @@ class Keywords:
             types = (*types, "integer")
         options = self.options if other.options is None else other.options
         if self.options is not None and other.options is not None:
-            theirs = [(type(option), option) for option in other.options]  # Python takes 1 for True
+            theirs = [(type(option), option) for option in other.options]  # typed, since 1 == True
             options = tuple(option for option in self.options if (type(option), option) in theirs)
         if not types or options == ():
             return None
@@ -192,7 +192,7 @@ class Keywords:
         return [*map(Pattern, self.string_expressions())]
 
     def string_expressions(self) -> list[Expression]:
-        """What strings as a whole must match, as expressions."""
+        """The expressions that whole strings must match."""
         if unknown := [name for name in self.formats if name not in _FORMATS]:
             raise UnknownError(f"the format {unknown[0]}")
         patterns = [*self.patterns, *(f"^(?:{_FORMATS[name]})$" for name in self.formats)]
@@ -210,6 +210,6 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _distinct(nodes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Schemas that hold together, each once, without those that allow anything."""
+    """The distinct schemas, without those that allow everything."""
     found = [node for node in {json.dumps(each): each for each in nodes}.values() if node is not True and node != {}]
     return (False,) if False in found else tuple(found) or (True,)

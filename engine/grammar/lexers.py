@@ -1,14 +1,14 @@
 """The llguidance lexers that the grammars of one schema share.
 
-A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
-serves one thread at a time. A schema therefore has one lexer for few grammars, and up to one per thread for many (see
-`batch.py`).
+A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first one's time;
+but it serves one thread at a time. A schema therefore has one lexer for few grammars, and up to one per thread for many
+(see `batch.py`).
 
-A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
-breaks that one at once fails. Later grammars of the schema share a new lexer.
+A lexer that reaches one of its limits breaks for all its grammars. Each of them continues on a new, separate lexer, and
+fails if it breaks that one at once. Later grammars of the schema share a new lexer.
 
-The work of a lexer is limited from one mask that it computes to the next. Where masks come from elsewhere, tokens use
-up this fuel, and are then refused as if the schema did not allow them.
+A lexer's work is limited between two masks that it computes. If masks come from elsewhere, tokens alone use up this
+fuel, and are then refused as if the schema did not allow them.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
-_ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
-_MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
-_TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
-_MAX_FORCED_STATES = 20_000  # forced characters at the start of a schema, each of which takes one
-_STEP_FUEL = 200_000  # per mask, 14 ms at most: llguidance's own limit, which schemas of real jobs are far from
+THREADS = min(16, len(os.sched_getaffinity(0)))  # threads for a step's grammars
+_ENOUGH_GRAMMARS = 16  # per lexer, before another one is made
+_MAX_COPIES = 500  # per matcher; its lexer grows with their texts
+_TOKENS_PER_MASK = 200  # per lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
+_MAX_FORCED_STATES = 20_000  # forced characters at the start of a schema take one each
+_STEP_FUEL = 200_000  # per mask, at most 14 ms; llguidance's own limit, far above the needs of real jobs
 _TRIED = 4  # tokens of the shortest text whose masks are computed before a schema is accepted
 _MAX_ERROR_CHARS = 300
 
 
 class Lexer:
-    """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
+    """A matcher that is only copied; the copies share its lexer. Owned by its `Lexers`, or by its only grammar.
 
-    After every `tokens_per_mask` tokens it `needs_mask`: the next mask must be computed, even if it is known.
+    After every `tokens_per_mask` tokens it `needs_mask`: the next mask must be computed, even if it is remembered.
     """
 
     def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
         self._matcher, self._tokens_per_mask = matcher, tokens_per_mask
         self._copies_left = _MAX_COPIES
         self._grammars: WeakSet[object] = WeakSet()
-        self._tokens = 0  # that its grammars took since it computed a mask
+        self._tokens = 0  # tokens of its grammars since it last computed a mask
         self.broken = self.needs_mask = False
 
     def count_tokens(self, number: int) -> None:
@@ -77,18 +77,20 @@ class Lexer:
         return len(self._grammars)
 
     def copy(self, grammar: object) -> LLMatcher:
-        """A matcher at the start of the text for this grammar, which counts towards `load` as long as it lives."""
+        """A matcher at the start of the text for this grammar, which counts in `load` while it lives."""
         self._copies_left -= 1
         self._grammars.add(grammar)
         return self._matcher.deep_copy()
 
     def measured(self) -> LLMatcher:
-        """A matcher at the start of the text, for a walk through it that builds states that others will use."""
+        """A matcher at the start of the text, for a walk that builds states for other texts."""
         return self._matcher.deep_copy()
 
 
 class Lexers:
-    """The lexers of one schema, at most `most` that are shared. Used by any thread; GrammarError if there is none."""
+    """The lexers of one schema, of which at most `most` are shared. Can be used by any thread; GrammarError if the
+    schema does not compile.
+    """
 
     def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
         from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
@@ -109,7 +111,7 @@ class Lexers:
         self.outline = self._outline(schema, colon.encode())
 
     def _outline(self, schema: str, colon: bytes) -> SchemaOutline | None:
-        """None if it is not known how texts of the schema end."""
+        """The schema's outline; None if the ends of its texts are unknown."""
         tokens = self.vocabulary.tokens
         try:
             outline = SchemaOutline(Shapes(schema, tokens, colon), tokens)
@@ -133,7 +135,7 @@ class Lexers:
         _check(matcher)
 
     def share(self) -> Lexer:
-        """The lexer with the fewest grammars, or one more."""
+        """The lexer with the fewest grammars, or a new one."""
         with self._lock:
             if not self._sliced and self.vocabulary.has(self._slices):
                 self._sliced, self._shared = True, []  # with slices of its own, a mask takes a fifth of the time
@@ -161,7 +163,7 @@ class Lexers:
 
 
 def replay(matcher: LLMatcher, tokens: list[int], words: int) -> bool:
-    """Have a matcher consume a text, with masks [words] between that give its lexer new work; False if it cannot."""
+    """Have a matcher consume a text, and compute masks [words] in between to renew its fuel; False if it cannot."""
     row = torch.empty(words, dtype=torch.int32)
     for start in range(0, len(tokens), _TOKENS_PER_MASK):
         if not matcher.consume_tokens(tokens[start : start + _TOKENS_PER_MASK]):
@@ -176,7 +178,7 @@ def _check(matcher: LLMatcher) -> None:
 
 
 def limits(max_lexer_states: int | None = None) -> LLParserLimits:
-    """llguidance's limits, except for the work per mask, and for the states if a number is given."""
+    """llguidance's limits, with our own for the work per mask and, if given, for the states."""
     from llguidance import LLParserLimits  # noqa: PLC0415  as above
 
     return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
@@ -188,6 +190,6 @@ def error_of(matcher: LLMatcher) -> str:
 
 
 def _clipped(text: str) -> str:
-    """One line of a bounded length: an error quotes the schema."""
+    """The text as one line of bounded length, since an error can quote the whole schema."""
     line = " ".join(text[: 4 * _MAX_ERROR_CHARS].split())
     return line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]}…"

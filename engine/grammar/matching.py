@@ -1,7 +1,7 @@
-"""Where a string stands in a rule that it must match, and how it ends soonest.
+"""Tracks a string through a rule that it must match, and finds its soonest end.
 
-In a regular expression, a string stands at several `Spot`s at once, each of which is a list of what must still come;
-places are compared by identity.
+In a regular expression, a string can be at several `Spot`s at once. Each is a list of what must still follow; spots are
+compared by identity.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from thothy_ai.engine.grammar.expressions import (
     words_in,
 )
 
-Stand = Any  # what a rule makes of a string's beginning; false if it allows no such string
-Spots = tuple["Spot", ...]  # each once, in an order that is the same in each run
+Stand = Any  # a rule's state after the beginning of a string; false if no string begins so
+Spots = tuple["Spot", ...]  # distinct, in a deterministic order
 
-_MAX_PLACES = 512  # of a string that has begun; of more, those that end soonest and latest are followed
-_TRIED = 6  # places that end soonest, whose strings may have fewer tokens than the shortest
+_MAX_PLACES = 512  # of a begun string; if there are more, the soonest and latest to end are followed
+_TRIED = 6  # soonest ends to compare, since the shortest string need not have the fewest tokens
 _MAX_FIRST_PLACES = 50_000
-_MAX_MEMORY = 20_000  # steps that are remembered
+_MAX_MEMORY = 20_000  # remembered steps
 
 
 class PatternError(Exception):
-    """An expression is not understood."""
+    """An expression has syntax that is not understood."""
 
 
 class StringRule(Protocol):
-    """`rise`: bytes by which one character can delay the end. `longest`: how many bytes it can be away."""
+    """`rise`: the most bytes by which one character can delay the end. `longest`: the most bytes to the end."""
 
     start: Stand
     rise: int
     longest: int
 
     def step(self, stand: Stand, code: int) -> Stand:
-        """Where a string stands after one more character."""
+        """The state after one more character."""
 
     def accepts(self, stand: Stand) -> bool:
         """Whether the string may end."""
@@ -55,11 +55,11 @@ class StringRule(Protocol):
         """The classes of the characters that may come next."""
 
     def strings(self, stand: Stand, words: Sequence[str]) -> list[str]:
-        """Strings that lead to the end: a short one, perhaps made of these words, or all that are listed."""
+        """Strings that lead to the end: a short one, made of these words if possible, or all enumerated ones."""
 
 
 class Spot:
-    """`head` is to come, then `rest`; None: the expression's end. `cost`: bytes up to there, at least."""
+    """First `head` must follow, then `rest`; None: the expression's end. `cost`: the fewest bytes to the end."""
 
     __slots__ = ("cost", "head", "rest")
 
@@ -68,7 +68,7 @@ class Spot:
 
 
 class Pattern:
-    """An expression that whole strings match. Its places belong to it."""
+    """An expression that whole strings match; it owns its places."""
 
     def __init__(self, expression: Expression) -> None:
         self._places: dict[tuple[int, int], Spot] = {}
@@ -126,7 +126,7 @@ class Pattern:
                     if isinstance(item, Chars):
                         found += [item] * least
                     else:
-                        for _ in range(least if item.cost else 0):  # what may be empty adds nothing
+                        for _ in range(least if item.cost else 0):  # an empty repetition adds nothing
                             rest = self._before(item, rest)
                     place = rest
         return found
@@ -139,7 +139,7 @@ class Pattern:
         return found
 
     def _reached(self, begun: list[Spot], limit: int = _MAX_PLACES) -> Spots:
-        """The places at characters, or at the end, that are reached from these without one."""
+        """The places before a character, or at the end, that are reached from `begun` without reading one."""
         if len(begun) > limit:
             begun = sorted(begun, key=lambda place: place.cost)
             begun = begun[: limit // 2] + begun[-limit // 2 :]
@@ -156,7 +156,7 @@ class Pattern:
         return tuple(found)
 
     def _opened(self, place: Spot) -> list[Spot]:
-        """The places that this one, which is not at a character, stands for."""
+        """The alternatives of a place that is not before a character."""
         head, rest = place.head, place.rest
         assert rest is not None
         if isinstance(head, Either):
@@ -170,14 +170,14 @@ class Pattern:
         found = [] if least and item.cost else [rest]
         if most is None or most > 0:
             key = id(item), max(0, least - 1), None if most is None else most - 1
-            if key not in self._counted:  # one object for each: spots are compared by identity
+            if key not in self._counted:  # one object per key, since spots are compared by identity
                 self._counted[key] = Repeat(item, *key[1:])
             found.append(self._before(item, self._before(self._counted[key], rest)))
         return found
 
 
 class Options:
-    """The strings of an enumeration. A string stands in the span of those that begin like it, after some characters."""
+    """The strings of an enumeration. A state is the span of those that begin like the string, and its length."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         self._strings = sorted(set(strings))
@@ -205,5 +205,5 @@ class Options:
         return self._left(span)
 
     def _left(self, span: Stand) -> list[str]:
-        """What may come up to the end."""
+        """The possible rests of the string."""
         return [each[span[2] :] for each in self._strings[span[0] : span[1]]] if span else []

@@ -1,7 +1,7 @@
-"""Masks and forced tokens that were found before, by the key of the text's state (`fields.py`).
+"""Remembers masks and forced tokens by the key of the text's state (`fields.py`).
 
-Computing a mask takes 40 to 1,500 us, finding forced tokens 20 and more. Masks are kept on the device, and the core
-knows where; the host keeps only masks from which others can be derived.
+To compute a mask takes 40 to 1,500 us, and to find forced tokens at least 20. Masks are kept on the device, and the
+core knows their places; the host keeps only masks from which others can be derived.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from thothy_ai.engine.grammar.fields import StateKey, room_of
 from thothy_ai.engine.grammar.tokens import Bits, JsonTokens, allow_only, allowed_tokens
 
 _SEVERAL = -1
-_WIDEST = 256  # fields: 4 MiB for a vocabulary of 131,072
-_FORGOTTEN = 64  # a 64th of all masks is forgotten at a time
-_FORCED, _MAX_FORCED = 4_096, 64  # sequences, and tokens of one
+_WIDEST = 256  # fields; 4 MiB for a vocabulary of 131,072
+_FORGOTTEN = 64  # a 64th of all masks is forgotten at once
+_FORCED, _MAX_FORCED = 4_096, 64  # sequences, and tokens per sequence
 
 
 class MaskMemory:
     """The core's record of the masks in the device's table, and of their places. Used by the core's thread.
 
-    The least recently used masks are forgotten, but none that the present step uses. `masks`: their maximum, by default
-    as many as the device keeps.
+    The least recently used masks are forgotten, except those of the current step. `masks`: their maximum, by default
+    the number that the device keeps.
     """
 
     def __init__(self, vocab_size: int, masks: int | None = None) -> None:
         self.words = -(-vocab_size // 32)  # of a mask
         self._most = masks or remembered_masks(vocab_size)
-        self.first_unkept = 1 + remembered_masks(vocab_size)  # the first place of masks that only the present step has
+        self.first_unkept = 1 + remembered_masks(vocab_size)  # first place of masks for the current step only
         self._places: dict[StateKey, int] = {}
         self._keys: dict[int, StateKey] = {}  # by place
         self._lacking = np.zeros(self._most + 1, np.bool_)
-        self._only = [_SEVERAL] * (self._most + 1)  # the token that is allowed
-        self._used = np.zeros(self._most + 1, np.int64)  # the last step that did
+        self._only = [_SEVERAL] * (self._most + 1)  # by place: the only allowed token
+        self._used = np.zeros(self._most + 1, np.int64)  # by place: the last step that used it
         self._free: list[int] = [*range(self._most, ANY, -1)]
         self._step = 0
-        self._widest: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room yet, and its mask
-        self.place_of: Callable[[StateKey], int | None] = self._places.get  # where the mask is, if it is known
+        self._widest: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room, its mask
+        self.place_of: Callable[[StateKey], int | None] = self._places.get  # place of a remembered mask
 
     def __len__(self) -> int:
         return len(self._places)
@@ -53,7 +53,7 @@ class MaskMemory:
         return found
 
     def use(self, key: StateKey) -> int | None:
-        """The place of a mask that the present step uses; None if it is not known."""
+        """The place of a remembered mask, which the current step then uses; None if it is not remembered."""
         place = self._places.get(key)
         if place is not None:
             self._used[place] = self._step
@@ -66,7 +66,7 @@ class MaskMemory:
     def keep(self, key: StateKey, mask: Bits, *, lacking: bool) -> int | None:
         """Remember a new mask [words], and whether it leaves no choice; returns its place, None if all are in use."""
         if not self._free:
-            # Several at a time: finding them takes as long as finding one.
+            # Several at once, since finding them takes as long as finding one.
             count = -(-self._most // _FORGOTTEN)
             oldest = 1 + np.argpartition(self._used[1:], count - 1)[:count]
             for place in oldest[self._used[oldest] < self._step].tolist():
@@ -91,7 +91,7 @@ class MaskMemory:
                 self._widest.popitem(last=False)
 
     def derive(self, key: StateKey, tokens: JsonTokens, mask: Bits) -> bool:
-        """Fill a mask [words] if it follows from one of a text with more room in the same field; returns whether."""
+        """Fill a mask [words] if one with more room in the same field implies it; returns whether it was filled."""
         room = room_of(key)
         found = self._widest.get(key[0]) if room else None
         if found is None or room > found[0] or (found[1] & tokens.unsure_bits).any():
@@ -102,7 +102,7 @@ class MaskMemory:
 
 
 class RowMasks:
-    """The masks of a step's rows while they are gathered; at first, each allows everything."""
+    """Collects the masks of a step's rows; initially, each allows everything."""
 
     def __init__(self, rows: int, memory: MaskMemory) -> None:
         self.memory = memory
@@ -122,7 +122,7 @@ class RowMasks:
             self.give(row, mask)
 
     def give(self, row: int, mask: Bits) -> None:
-        """Give a row a mask of its own, which is not kept."""
+        """Give a row a mask for this step only."""
         self._unkept[row] = mask
 
     def of_step(self) -> StepMasks:
@@ -136,8 +136,8 @@ class RowMasks:
 
 
 class ForcedMemory:
-    """The tokens, perhaps none, that are forced in a state and after a token: llguidance divides forced bytes into
-    tokens as the tokenizer would after that token. The least recently used are forgotten. Used by the core's thread.
+    """The tokens, possibly none, forced in a state after a certain token: llguidance divides forced bytes into tokens
+    as the tokenizer would after that token. The least recently used are forgotten. Used by the core's thread.
     """
 
     def __init__(self, most: int = _FORCED) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of a schema: what one that has begun may go on with, and its shortest end."""
+"""Numbers of a schema: the continuations of a begun number, and its shortest end."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from math import ceil, floor, lcm
 from typing import Any, NamedTuple
 
 _MAX_MEMORY = 4_096
-_MAX_DIGITS = 40  # that are added to a number
+_MAX_DIGITS = 40  # added to a number
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_PLAIN = re.compile(r"(?:0|-?[1-9][0-9]*)|-?[0-9]+\.[0-9]*[1-9]")  # what limits allow: neither -0 nor 0.50
+_PLAIN = re.compile(r"(?:0|-?[1-9][0-9]*)|-?[0-9]+\.[0-9]*[1-9]")  # without -0 and 0.50
 _WHOLE = re.compile(r"-?[0-9]*")
 _BEGUN = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?")
 
 
 class Limits(NamedTuple):
-    """What a schema demands of a number."""
+    """The limits that a schema sets for a number."""
 
     least: Fraction | None = None
-    above: bool = False  # the least itself is excluded
+    above: bool = False  # `least` itself is excluded
     most: Fraction | None = None
     below: bool = False
     step: Fraction | None = None
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> Limits:
-        """Those of a schema; `exclusiveMinimum` may be a number, or say that the minimum itself is excluded."""
+        """The limits of a schema; `exclusiveMinimum` can be a number, or a boolean that excludes `minimum` itself."""
         above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
         step = _number(node.get("multipleOf"))
         found = cls(_number(node.get("minimum")), above is True, _number(node.get("maximum")), below is True)
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
         return self.step is None or (value == 0 if not self.step else (value / self.step).denominator == 1)
 
     def first(self, low: Fraction, high: Fraction, digits: int) -> Fraction | None:
-        """The least allowed number from `low` to `high`, of so many digits after the point."""
+        """The least allowed number from `low` to `high` with this many digits after the point."""
         grid = Fraction(1, 10**digits)
         if self.step is not None:
             grid = _common_multiple(grid, self.step)
@@ -99,7 +99,7 @@ class Number:
         return _NUMBER.fullmatch(text) is not None and (self.limits.free or self.limits.allow(Fraction(text)))
 
     def _end(self, text: str) -> str | None:
-        """The rest of the shortest number that begins so; None if none is found."""
+        """The rest of the shortest number that begins with `text`; None if none is found."""
         if self.accepts(text) and (self.limits.free or _PLAIN.fullmatch(text)):
             return ""
         if "e" in text or "E" in text:
@@ -131,7 +131,7 @@ class Number:
                 if whole:
                     low, span = int(whole) * size, size
                 else:
-                    low = size // 10 if digits > 1 or (sign and after < 0) else 0  # -0 is no number to write
+                    low = size // 10 if digits > 1 or (sign and after < 0) else 0  # never -0
                     span = size - low
                 found = self._between(Fraction(low), Fraction(span), max(0, after), limits)
                 if found is not None:

@@ -59,7 +59,7 @@ _PROPERTY = re.compile(r"([pP])(?:\{\^?(\w+)\}|(\w))")
 
 
 def least_bytes(pattern: str) -> int:
-    """Of the shortest string in which the pattern is found; 0 if it is not understood."""
+    """Bytes of the shortest string that contains a match of the pattern; 0 if the pattern is not understood."""
     try:
         rule = Pattern(searched(pattern))
     except PatternError:
@@ -69,7 +69,7 @@ def least_bytes(pattern: str) -> int:
 
 @lru_cache(256)
 def searched(pattern: str) -> Expression:
-    """The expression of whole strings in which the pattern is found, as llguidance reads it."""
+    """The expression of whole strings that contain a match of the pattern, as llguidance interprets it."""
     return _Reader(pattern).whole()
 
 
@@ -91,7 +91,7 @@ class _Reader:
         return found[0] if len(found) == 1 else Either(tuple(found))
 
     def _anchored(self) -> Expression:
-        """An alternative of the whole pattern, with what may stand around it."""
+        """An alternative of the whole pattern, with arbitrary text around it unless it is anchored."""
         left, right = self._next() != "^", True
         self._at += not left
         node = self._sequence()
@@ -155,7 +155,7 @@ class _Reader:
         return chars_of(_joined([*ranges, *zip(swapped, swapped, strict=True)]))
 
     def _escape(self) -> Ranges:
-        """What follows a backslash, which was read."""
+        """Read the rest of an escape, after its backslash."""
         if found := _NUMBERED.match(self._pattern, self._at):
             self._at = found.end()
             code = int(next(filter(None, found.groups())), 16)
@@ -176,7 +176,7 @@ class _Reader:
         return ((ord(sign), ord(sign)),)
 
     def _class(self) -> Ranges:
-        """A class in brackets. Most of a pattern's are alike, and long."""
+        """Read a class in brackets. Classes are cached, since those of a pattern are often long and equal."""
         plain = CLASS.match(self._pattern, self._at)
         if plain is None or "[" in plain[0][1:] or plain[0] == "[^]":
             return self.read_class()

@@ -7,14 +7,14 @@ from copy import copy
 
 _STRING_END = re.compile(rb'["\\]')
 _LAST = 8
-Place = tuple[bytes | int, ...]  # keys and indices, from the root to the value that began last
+Place = tuple[bytes | int, ...]  # keys and indices from the root to the last begun value
 
 
 class JsonPosition:
     """Feed it the bytes of a text, in pieces of any size."""
 
     def __init__(self) -> None:
-        self._path: list[bytes | int | None] = []  # of each open container, the entry that began last
+        self._path: list[bytes | int | None] = []  # the last begun entry of each open container
         self._key: bytearray | None = None  # being read
         self._wants_key = False
         self._escaped = False
@@ -23,7 +23,7 @@ class JsonPosition:
         self.last = b""  # the text's last bytes, eight at most
 
     def copy(self) -> JsonPosition:
-        """The same position, which goes on by itself."""
+        """An independent copy of the position."""
         other = copy(self)
         other._path = [*self._path]
         other._key = None if self._key is None else bytearray(self._key)
@@ -98,7 +98,7 @@ class JsonPosition:
         return at + 1
 
     def _begin_value(self) -> None:
-        """In an array, another entry begins; in an object, its key has begun it."""
+        """Begin another entry if in an array; in an object, the key has already begun it."""
         if not self._value_began and self._path and not isinstance(self._path[-1], bytes):
             self._path[-1] = 0 if self._path[-1] is None else int(self._path[-1]) + 1
         self._value_began = True

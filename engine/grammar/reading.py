@@ -1,6 +1,6 @@
-"""Where a JSON text stands in the shapes of its schema, and its shortest end from there.
+"""Tracks a JSON text through the shapes of its schema, and finds its shortest end.
 
-A text may stand at several `Point`s at once, one for each way in which it can be read. Used by one thread at a time.
+A text can be at several `Point`s at once, one for each way to read it. Used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thothy_ai.engine.grammar.shapes import Cost, Kind, List, Record, Shape, Sha
 from thothy_ai.engine.grammar.texts import ContentState, Text
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
-_MAX_POINTS = 48  # of a text; those that end soonest are followed
+_MAX_POINTS = 48  # per text; if there are more, the soonest to end are followed
 _QUOTE = 0x22
 _SPACE = b" \n\r\t"
 _CONTENT = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
@@ -21,7 +21,7 @@ _NUMERIC = b"0123456789+-.eE"
 
 
 class Point:
-    """Something that is to come, or has begun, and the `rest` that follows it; the text's end has no rest."""
+    """A part of the text that is expected or has begun, and the `rest` after it; the text's end has no rest."""
 
     def __init__(self, rest: Point | None, tokens: JsonTokens) -> None:
         self.rest, self.tokens = rest, tokens
@@ -32,7 +32,7 @@ class Point:
         raise NotImplementedError
 
     def own_cost(self) -> Cost | None:
-        """Of its own shortest end; None if there is none."""
+        """The cost of the part's own shortest end; None if there is none."""
         raise NotImplementedError
 
     def write(self) -> tuple[bytes, Point | None]:
@@ -40,7 +40,7 @@ class Point:
         raise NotImplementedError
 
     def cost(self) -> Cost | None:
-        """Of the text's shortest end; None if there is none."""
+        """The cost of the text's shortest end; None if there is none."""
         if self._cost == 0:
             point, points = self, list[Point]()
             while point._cost == 0:
@@ -127,7 +127,7 @@ class Value(Point):
 
 
 def begun(kind: Kind, byte: int, rest: Point) -> Point | None:
-    """The point after the first byte of a value of this kind; None if none begins so."""
+    """The point after a value's first byte; None if no value of this kind begins with it."""
     match kind:
         case Word(data):
             return Bytes(data[1:], rest, begun=True) if data[0] == byte else None
@@ -143,8 +143,8 @@ def begun(kind: Kind, byte: int, rest: Point) -> Point | None:
 
 
 class String(Point):
-    """A string or a key that is open, after `state` and more content that is not `unread`: until `catch_up`, its end is
-    taken to be as far off as it can be.
+    """An open string or key in a `state`, followed by `unread` content. Until `catch_up` reads that, the end is assumed
+    to be as far off as possible.
     """
 
     def __init__(self, text: Text, state: ContentState | None, rest: Point, unread: bytes = b"") -> None:
@@ -153,12 +153,12 @@ class String(Point):
 
     @property
     def may_wait(self) -> bool:
-        """Whether more content may be read later."""
+        """Whether reading more content can be put off."""
         return self.text.may_wait and self._state is not None and not self._state.pending
 
     @property
     def state(self) -> ContentState | None:
-        """Where its text stands; None if the schema allows no such text."""
+        """The state of its text; None if the schema allows no such text."""
         if self.unread:
             self._state = self._state and self.text.read(self._state, self.unread)
             self.unread, self._cost = b"", 0
@@ -166,7 +166,7 @@ class String(Point):
 
     def step(self, byte: int) -> Iterable[Point]:
         assert self.rest is not None
-        if byte == _QUOTE and self.unread:  # the grammar allows it: there is no other way to read the text
+        if byte == _QUOTE and self.unread:  # the grammar allowed it, so no other reading is possible
             return [self.rest]
         state = self.state
         if state is None:
@@ -182,7 +182,7 @@ class String(Point):
         return self.rest
 
     def extended(self, data: bytes, *, later: bool = False) -> list[Point]:
-        """After more of its content, which is read when it is needed if `later`."""
+        """The points after more content; with `later`, it is read only when needed."""
         assert self.rest is not None
         if later:
             return [String(self.text, self._state, self.rest, self.unread + data)]
@@ -233,7 +233,7 @@ class Digits(Point):
 
 
 class Items(Point):
-    """An array, open after so many items."""
+    """An open array, after `count` items."""
 
     def __init__(self, kind: List, count: int, rest: Point) -> None:
         super().__init__(rest, rest.tokens)
@@ -265,7 +265,7 @@ class Items(Point):
 
 
 class Members(Point):
-    """An object, open after so many members, of which properties from `at` on may follow. `comma`: one was read."""
+    """An open object after some members; properties from `at` on can follow. `comma`: a comma was read."""
 
     def __init__(
         self, kind: Record, at: int, written: int, used: frozenset[str], rest: Point, *, comma: bool = False
@@ -322,7 +322,7 @@ class Members(Point):
 
 
 class Named(Point):
-    """The value of a key that is not declared, and what follows it."""
+    """The value of an undeclared key, and what follows it."""
 
     def __init__(self, members: Members, at: int, shape: Shape) -> None:
         super().__init__(members._after(at, ""), members.tokens)
@@ -375,20 +375,20 @@ class Reading:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a string is not read to its end, so that the cost is an upper bound."""
+        """Whether a string has unread content, so that the cost is an upper bound."""
         return any(isinstance(point, String) and point.unread for point in self._points)
 
     def catch_up(self) -> None:
-        """Read what was put off."""
+        """Read the content that was put off."""
         self._points = [point for point in self._points if not isinstance(point, String) or point.state is not None]
 
     def cost(self) -> Cost | None:
-        """Of the shortest end; None if none is known."""
+        """The cost of the shortest end; None if none is known."""
         costs = [cost for point in self._points if (cost := point.cost()) is not None]
         return min(costs, default=None)
 
     def after_string(self) -> Cost | None:
-        """Of what follows the string that is open; None if no string is, or what follows depends on it."""
+        """The cost of what follows the open string; None if no string is open, or if that depends on the string."""
         if not all(isinstance(point, String) for point in self._points):
             return None
         costs = [cost for point in self._points if point.rest and (cost := point.rest.cost()) is not None]
@@ -407,7 +407,7 @@ class Reading:
         return b"".join(pieces)
 
     def end_of_string(self) -> bytes | None:
-        """The shortest end of the string that is open; None if none is, or none is known."""
+        """The shortest end of the open string; None if no string is open, or no end is known."""
         known = [point for point in self._points if isinstance(point, String) and point.cost() is not None]
         if not known or len(known) < len(self._points):
             return None

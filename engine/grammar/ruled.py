@@ -1,4 +1,4 @@
-"""One text under the rules of an answer, of which JSON schemas are parts, token by token."""
+"""One text, token by token, under the rules of an answer, which can contain JSON schemas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thothy_ai.engine.grammar.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_AS_CALLED = {"item_separator": ", ", "key_separator": ": "}  # as templates write the arguments of calls
+_AS_CALLED = {"item_separator": ", ", "key_separator": ": "}  # as templates write calls' arguments
 
 
 class CompiledRules:
@@ -52,8 +52,8 @@ class CompiledRules:
 
 
 class RuledGrammar:
-    """Implements `Grammar` over a copy of the rules' matcher. Its text may be cut off: what is left of it is not known
-    before it comes.
+    """Implements `Grammar` over a copy of the rules' matcher. Its text can be cut off, since the distance to its end is
+    unknown.
     """
 
     def __init__(self, rules: CompiledRules, eos: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class RuledGrammar:
 
     def fill_mask(self, row: Tensor) -> None:
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
-        if self.matcher.is_error():  # which `advance` raises
+        if self.matcher.is_error():  # `advance` raises it
             allow_all_but(row, self._eos)
 
     def may_force_after(self, token: int) -> bool:  # noqa: ARG002  it is asked after each mask
@@ -94,7 +94,7 @@ def _matcher(lark: str, vocabulary: Vocabulary) -> LLMatcher:
     matcher = LLMatcher(vocabulary.with_slices(()), rules, log_level=0, limits=limits())
     matcher.compute_ff_tokens()
     row = np.empty(vocabulary.tokens.words, np.int32)
-    matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)  # it may be too complex for that
+    matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)  # fails if it is too complex
     if matcher.is_error():
         raise GrammarError(error_of(matcher))
     return matcher

@@ -1,13 +1,14 @@
-"""One answer in pieces, so that its JSON texts are brought to their end before the budget is used up.
+"""One answer in pieces, so that its JSON texts are closed before the budget is used up.
 
     [thoughts] ─▶ begin ─▶ head of a call ─▶ its arguments ─▶ tail
                                  ▲                  └───────▶ link ─┐
                                  └──────────────────────────────────┘
 
-Arguments are one JSON text, or pairs, each of which has a key, a value, and what stands after a value.
+Arguments are one JSON text or pairs; a pair has a key, a value, and a literal text after the value.
 
-The pieces are texts under rules (`ruled.py`), and JSON texts under schemas (`json_schema.py`). Where a piece may end
-and another may begin, both go on until a token tells them apart. Thoughts are ended while what must follow still fits.
+The pieces are texts under rules (`ruled.py`), and JSON texts under schemas (`json_schema.py`). If one piece may end and
+another may begin, both are followed until a token distinguishes them. Thoughts are ended while the required rest of the
+answer still fits.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from thothy_ai.engine.grammar.ruled import CompiledRules, RuledGrammar
 from thothy_ai.engine.grammar.tokens import allow_only
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
-_GAP = 8  # tokens: more than the white space around thoughts
-_KEPT = 4  # a part of the spare budget, one in so many, is kept for what follows thoughts
+_GAP = 8  # tokens; more than the white space around thoughts
+_KEPT = 4  # one part in this many of the spare budget is kept for the answer after thoughts
 
 
 class _Stage(Enum):
@@ -48,9 +49,9 @@ class _Stage(Enum):
 
 
 class _Pair(NamedTuple):
-    """An argument: its key in the first place and behind others, and its value, of which `least` has what is after it.
-    `rest`: tokens that a call has at least after it. `values`: those that are listed, with what is after them.
-    `text`: strings without quotes, and their ends.
+    """An argument: its key as the first one and after others, and its value, whose fewest tokens, including the text
+    after it, are `least`. `rest`: the fewest tokens of the call after it. `values`: enumerated values, each with the
+    text after it. `text`: strings without quotes, and their ends.
     """
 
     keys: tuple[list[int], list[int]]
@@ -64,9 +65,9 @@ class _Pair(NamedTuple):
 
 
 class CompiledSegments:
-    """The pieces. GrammarError, which names the place of a schema that does not compile.
+    """The compiled pieces. GrammarError names the place of a schema that does not compile.
 
-    Literal texts have one division into tokens here, so that it is known how many an answer has at least.
+    A literal text has one fixed division into tokens, so that the fewest tokens of an answer are known.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class CompiledSegments:
             except GrammarError as error:
                 raise GrammarError(f"{place}: {error}" if place else str(error), place) from error
         self.pairs = [self._compiled(tokens, pairs, segments.between, vocabulary) for pairs in segments.pairs]
-        # Tokens that a call has at least, from its head to its tail.
+        # The fewest tokens of each call, from its head to its tail.
         of_pairs = [self.rest_of(number, 0) for number in range(len(self.pairs))]
         least = of_pairs or [shortest_of(lexers) + len(self.tail) for lexers in self.lexers]
         self.calls = [len(head) + after for head, after in zip(self.heads, least, strict=True)]
@@ -98,7 +99,7 @@ class CompiledSegments:
         self.shortest = self.least + (len(self.end_of_thought) if self.opened else 0)
 
     def rest_of(self, number: int, at: int) -> int:
-        """Tokens that this call has at least from its pair at this place on."""
+        """The fewest tokens of this call from its pair `at` on."""
         if at == len(self.pairs[number]):
             return len(self.tail)
         pair = self.pairs[number][at]
@@ -130,13 +131,13 @@ class CompiledSegments:
 
 
 def shortest_of(lexers: Lexers) -> int:
-    """Tokens that a text of a schema has at least; 0 if that is not known."""
+    """The fewest tokens of a text of a schema; 0 if unknown."""
     return 0 if lexers.outline is None else lexers.outline.shortest
 
 
 class _Segment:
-    """A piece that goes on: a literal, of which these tokens are left, or a text of a grammar. `number`: of a head;
-    `at`: of a pair. `text`: one without quotes.
+    """A piece in progress: a literal with its remaining tokens, or a text of a grammar. `number`: of its head; `at`: of
+    its pair. `text`: a string without quotes.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class _Segment:
         return self._left[0] == token if self.grammar is None else self.grammar.matcher.validate_tokens([token]) == 1
 
     def may_go_on_with(self, tokens: Sequence[int]) -> bool:
-        """Whether a text of a grammar has these next."""
+        """Whether the piece can continue with these tokens."""
         grammar = self.grammar
         return grammar is not None and bool(tokens) and grammar.matcher.validate_tokens([*tokens]) == len(tokens)
 
@@ -191,7 +192,7 @@ class SegmentedGrammar:
     def __init__(self, compiled: CompiledSegments, eos: Sequence[int]) -> None:
         self._compiled, self._eos = compiled, eos
         self._left = NEVER  # tokens
-        self._thinks_until = 0  # so many are left
+        self._thinks_until = 0  # number of tokens left at which thoughts end
         self._may_end, self._calls = False, 0
         self._going: list[_Segment] = []
         self._start()
@@ -231,7 +232,7 @@ class SegmentedGrammar:
         return [token for token in self._going[0].forced() if token not in self._eos]
 
     def advance(self, token: int) -> None:
-        if token in self._eos and self._may_end:  # of a request that ignores it as an end
+        if token in self._eos and self._may_end:  # in a request with `ignore_eos`
             self._going = []
             return
         self._going = [piece for piece in self._going if piece.takes(token)]
@@ -244,7 +245,7 @@ class SegmentedGrammar:
             self._follow(piece)
 
     def _follow(self, piece: _Segment) -> None:
-        """Begin what may come after a piece."""
+        """Begin the pieces that can follow a piece."""
         if piece.ended:
             self._going.remove(piece)
         match piece.kind:
@@ -266,7 +267,7 @@ class SegmentedGrammar:
                 self._may_end = True
 
     def _start(self) -> None:
-        """Begin with a thought, or what comes after it, or whichever the model likes; with no thought without room."""
+        """Begin with a thought, with what follows it, or let the model choose; without room, skip the thought."""
         compiled, self._going = self._compiled, []
         if compiled.thought is not None and (compiled.opened or self._left > self._thinks_until + _GAP):
             self._going = [_Segment(_Stage.THOUGHT, grammar=RuledGrammar(compiled.thought, self._eos))]
@@ -280,7 +281,7 @@ class SegmentedGrammar:
             self._go_on_in_heads()
 
     def _go_on_in_heads(self) -> None:
-        """With all whose calls fit."""
+        """Continue with the heads of all calls that fit."""
         for number, (head, needed) in enumerate(zip(self._compiled.heads, self._compiled.calls, strict=True)):
             if needed <= self._left and head:
                 self._going.append(_Segment(_Stage.HEAD, head, number=number))
@@ -308,7 +309,7 @@ class SegmentedGrammar:
             self._going.append(_Segment(_Stage.LINK, compiled.link))
 
     def _go_on_in_pairs(self, number: int, start: int, *, first: bool) -> None:
-        """With all arguments that may come next and fit, or with the end of the call."""
+        """Continue with all arguments that can come next and fit, or with the end of the call."""
         for at, pair in enumerate(self._compiled.pairs[number][start:], start):
             key = pair.keys[0 if first else 1]
             if pair.required or len(key) + pair.least + pair.rest <= self._left:
@@ -337,8 +338,8 @@ class SegmentedGrammar:
                 self._follow_value(piece)
 
     def _follow_value(self, piece: _Segment) -> None:
-        """Begin what comes after a value that may end here. One without quotes ends once there is no room for more of
-        it: at once if it may, or by its shortest end.
+        """Begin what comes after a value that can end here. Without room for more, a value without quotes ends at once
+        if it can, or by its shortest end.
         """
         pair, text = self._compiled.pairs[piece.number][piece.at], piece.text
         room = self._left - len(pair.after) - pair.rest
@@ -356,8 +357,8 @@ class SegmentedGrammar:
                 self._going = [rest if each is piece else each for each in self._going]
 
     def _end_thought_in_time(self) -> None:
-        """Replace a thought that has begun by its end, once no more is left than is kept, and it may end there: neither
-        in the mark at its beginning nor within a character.
+        """Replace a begun thought by its end, once only the kept tokens are left, at a place where it can end: not in
+        its opening mark, and not within a character.
         """
         end = self._compiled.end_of_thought
         match self._going:

@@ -1,7 +1,7 @@
-"""A JSON schema as the shapes of its values, as far as llguidance reads it: what may be written, and what is shortest.
+"""A JSON schema as the shapes of its values, in llguidance's interpretation: what can be written, and the shortest.
 
-A shape is any of several kinds of value: strings, numbers, words such as `null`, arrays, objects. Keywords that stand
-together, and `allOf`, are intersected first. UnknownError where the schema uses something that is not understood.
+A shape is any of several kinds of value: strings, numbers, words such as `null`, arrays, objects. The keywords of a
+schema and its `allOf` are intersected first. UnknownError if the schema uses something that is not understood.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from thothy_ai.engine.grammar.texts import Text, matches
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _MAX_SHAPES = 5_000
-_MAX_CHOICES = 4_096  # of a value's kinds
-_MAX_DEPTH = 64  # of schemas that hold together
+_MAX_CHOICES = 4_096  # combinations per value
+_MAX_DEPTH = 64  # of nested combinations
 _MAX_INTERSECTED = 20_000
-_MAX_PASSES = 16  # in which the costs of recursive shapes are found, forwards and backwards
+_MAX_PASSES = 16  # forwards and backwards, to find the costs of recursive shapes
 _ENDLESS = 2**20  # tokens
 _NUMBER_SIGNS = 24
-_OTHER_KEY = b'"quotation":'  # of the length of most keys that are not declared
+_OTHER_KEY = b'"quotation":'  # as long as most undeclared keys
 
 
 class Cost(NamedTuple):
-    """Tokens of a shortest text, and how many of them are free to choose."""
+    """Tokens of a shortest text, and how many of them are free choices."""
 
     tokens: int
     choices: int = 0
@@ -67,7 +67,7 @@ class List:
         return self._first[index] if index < len(self._first) else self._more
 
     def cost(self, count: int) -> Cost | None:
-        """Of an end after so many items."""
+        """The cost of the end after `count` items."""
         total = Cost(1)
         first = max(count, len(self._first))
         for index in range(count, min(self.least, first)):
@@ -103,7 +103,7 @@ class Record:
         return [*(each.shape for each in self.properties), *(each for _, each in self.others)]
 
     def cost(self, at: int, written: int, tokens: JsonTokens) -> Cost | None:
-        """Of an end, where properties from `at` on may follow, and so many were written."""
+        """The cost of the end, if properties from `at` on can follow and `written` members were written."""
         if not self._costs:
             found: Cost | None = Cost(1)
             self._costs.append(found)
@@ -131,15 +131,15 @@ Kind = Text | Number | Word | List | Record
 
 @dataclass(eq=False)
 class Shape:
-    """`cost`: of its shortest value; None if it has none, or while that is not known."""
+    """`cost`: of its shortest value; None if it has none, or while it is unknown."""
 
     kinds: list[Kind] = field(default_factory=list)
-    same: list[Shape] = field(default_factory=list)  # whose kinds it has, too
+    same: list[Shape] = field(default_factory=list)  # shapes whose kinds it includes
     cost: Cost | None = None
     best: Kind | None = None
 
     def all_kinds(self) -> list[Kind]:
-        """Its kinds, and those of the shapes that it is the same as."""
+        """Its kinds, and those of the shapes in `same`."""
         if self.same:
             found, left = dict.fromkeys([self]), [self]
             while left:
@@ -155,9 +155,9 @@ class Shapes:
     """Makes the shapes of a schema (JSON text), in whose texts `colon` follows keys. UnknownError if it is not
     understood.
 
-    `root`. In tokens: `opens`: by how much a sign can delay the end by opening something; `inside`: by how much a token
-    can within a string or a number; `nested`: by how much any token can; `longest`: how far a text can be from its end.
-    `may_be_number`: a text may be a number alone.
+    `root` is the shape of whole texts. In tokens: `opens` is the most by which punctuation can delay the end by opening
+    something, `inside` the most by which a token can within a string or a number, and `nested` the most by which any
+    token can; `longest` is a text's largest distance from its end. `may_be_number`: a text can be a number alone.
     """
 
     def __init__(self, schema: str, tokens: JsonTokens, colon: bytes = b":") -> None:
@@ -200,7 +200,7 @@ class Shapes:
             shape.kinds += self._kinds(keywords) if keywords.options is None else self._listed(keywords)
 
     def _together(self, nodes: Sequence[Any]) -> Shape:
-        """The shape of what several schemas allow."""
+        """The shape of the values that all these schemas allow."""
         return self._shape(nodes[0] if len(nodes) == 1 else {"allOf": [*nodes]})
 
     def _target(self, reference: str) -> Any:  # noqa: ANN401  any JSON value
@@ -213,7 +213,7 @@ class Shapes:
         return node
 
     def _alternatives(self, node: Any, depth: int) -> list[Keywords]:  # noqa: ANN401  any JSON value
-        """Keywords of which one set holds."""
+        """Alternative sets of keywords, of which a value must match one."""
         if isinstance(node, bool):
             return [Keywords.of({})] * node
         self._intersected += 1
@@ -268,7 +268,7 @@ class Shapes:
         return Record(properties, others, keywords.least_properties, self._colon)
 
     def _listed(self, keywords: Keywords) -> list[Kind]:
-        """The kinds of enumerated values, those that the other keywords allow."""
+        """The kinds of those enumerated values that the other keywords allow."""
         found, options = list[Kind](), keywords.options or ()
         strings = [option for option in options if isinstance(option, str)]
         if strings and "string" in keywords.types:
@@ -312,7 +312,7 @@ class Shapes:
                 break
 
     def cost_of(self, kind: Kind) -> Cost | None:
-        """Of the shortest value of a kind."""
+        """The cost of a kind's shortest value."""
         match kind:
             case Word(data):
                 return Cost(self._tokens.count(data), 0)
@@ -344,7 +344,7 @@ class Shapes:
         return 0
 
     def _opens(self, shape: Shape) -> int:
-        """By how many tokens a value of the shape, or an item or property in it that need not be, can delay the end."""
+        """The most tokens by which a value of the shape, or an optional part of it, can delay the end."""
         costs = [cost.tokens for kind in shape.kinds if (cost := self.cost_of(kind)) is not None]
         found = max(costs, default=0) - (shape.cost.tokens if shape.cost else 0)
         for kind in shape.kinds:
@@ -360,10 +360,10 @@ class Shapes:
         return found
 
     def _longest(self, shape: Shape, known: dict[Shape, int], depth: int = 0) -> int:
-        """How many tokens a value of the shape can be away from its end; `_ENDLESS` if it is recursive or deep."""
+        """The most tokens from a value of the shape to its end; `_ENDLESS` if it is recursive or deep."""
         if shape in known or depth > _MAX_DEPTH:
             return known.get(shape, _ENDLESS)
-        known[shape] = _ENDLESS  # while it is looked for
+        known[shape] = _ENDLESS  # while it is being computed
         found = 0
         for kind in shape.kinds:
             match kind:

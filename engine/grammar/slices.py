@@ -1,13 +1,14 @@
-"""Slices of the vocabulary: sets of tokens that llguidance takes into a mask at once, without looking at each.
+"""Slices of the vocabulary: sets of tokens that llguidance adds to a mask as a whole.
 
-A slice is the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
-grammar allows everything that the expression matches, so that computing a mask visits the other tokens only: 30 to 50
-us instead of 900 with a vocabulary of 131,072. Slices never change a mask. The slices of prose serve most schemas; a
-schema with other character classes gets slices of those, and of what its patterns repeat. There are few: each takes 20
-to 50 ms to build, with the interpreter's lock held, and most masks are remembered (`memory.py`).
+A slice has the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
+grammar allows everything that the expression matches. Only the other tokens must then be visited to compute a mask,
+which takes 30 to 50 us instead of 900 with a vocabulary of 131,072. Slices never change a mask. The slices of prose
+serve most schemas; a schema with other character classes gets slices for these, and for what its patterns repeat. There
+are few slices, since each takes 20 to 50 ms to build while it holds the interpreter's lock, and since most masks are
+remembered (`memory.py`).
 
-llguidance compares repetitions only: it sees that `(a| b){1,20}` may come where `(a| b|, c){30,110}` continues, if
-nothing else does. A pattern profits whose repeated alternatives end alike and begin differently.
+llguidance compares only repetitions: it recognizes that `(a| b){1,20}` can come where `(a| b|, c){30,110}` continues,
+if nothing else can. Patterns profit if their repeated alternatives end alike and begin differently.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-# What prose has in any script, which is what most text fields allow: no control characters, quotation marks, markup,
-# symbols or emoji. Some fields allow the ends of sentences in few places: a slice is without them.
+# The characters of prose in any script, which most text fields allow: no control characters, quotation marks, markup,
+# symbols or emoji. Some fields allow the ends of sentences in few places, so one slice has none.
 _NOT_PROSE = (
     r'\x00-\x1f\x7f-\x9f"\\#*<=>@\[\]^_`{|}~\u2000-\u200f\u2028-\u202f\u2060-\u20ff\u2190-\u2bff'
     r"\ue000-\uf8ff\ufe00-\ufe0f\ufff0-\uffff\U00010000-\U0010ffff"
 )
 _PHRASE = f"[^{_NOT_PROSE}.!?…。！？]"
 _PROSE = f"[^{_NOT_PROSE}]"
-_JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes apart
-_LENGTHS = (10, 40)  # characters: near the end of a bounded text only the shorter slice applies, or none
+_JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # unescaped characters of a JSON string
+_LENGTHS = (10, 40)  # characters; near the end of a bounded text, only the shorter slice applies, or none
 _ANY_TEXT = (30,)
 
 _ALTERNATIVES = (8, 20)
 
-_MAX_CLASSES = 3  # of a schema, that get slices
+_MAX_CLASSES = 3  # with slices, per schema
 _MIN_CLASS = 10  # characters
 _MAX_EXAMINED = 8
-_MAX_PATTERN = 20_000  # characters that are looked through for repetitions
-_MAX_ALTERNATIVES = 3  # of a repetition: llguidance gives up on comparing many
-_MANY = 20  # times that something is repeated
+_MAX_PATTERN = 20_000  # characters that are searched for repetitions
+_MAX_ALTERNATIVES = 3  # per repetition; llguidance does not compare more
+_MANY = 20  # repetitions
 CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: an unclosed one is searched from each bracket
 _PIECE = re.compile(
     rf"{CLASS.pattern}|\\.|\((?:\?:)?|\)(?:\{{\d{{1,6}},(?P<most>\d{{1,6}})\}}|(?P<any>[*+]))?|[^\\\[()|]+|.", re.DOTALL
 )
 _INNER = "\0"  # in place of a group in another
 _SIMPLE = re.compile(rf"(?: |{CLASS.pattern}|\{{\d+\}})+")  # an alternative of characters alone
-NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
+NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # has another meaning in Python's classes
 _SAMPLE: Final = "".join(map(chr, (*range(0x2800), *range(0x2800, 0xD800, 16), *range(0xE000, 0x10000, 16))))
 
 
@@ -55,8 +56,8 @@ def general_slices() -> list[str]:
 
 
 def own_slices(schema: str) -> tuple[str, ...]:
-    """Expressions for the widest character classes of the schema's patterns, and for what the patterns repeat; none if
-    the slices of prose serve the schema.
+    """Expressions for the widest character classes of the schema's patterns, and for what the patterns repeat; empty if
+    the slices of prose are enough.
     """
     patterns = list(_patterns(schema))
     classes = dict.fromkeys(name for pattern in patterns for name in CLASS.findall(pattern))
@@ -78,7 +79,7 @@ def own_slices(schema: str) -> tuple[str, ...]:
 
 
 def _in_json(name: str) -> str:
-    """A class without what JSON escapes."""
+    """A class without the characters that JSON escapes."""
     return f"[{name}&&{_JSON_TEXT}]"
 
 
@@ -87,8 +88,8 @@ def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
 
 
 def _repeated(pattern: str) -> Iterator[str]:
-    """The groups that a pattern repeats often: of their alternatives, the shortest that consist of character classes
-    and spaces. Linear in the pattern's length.
+    """Yield each group that a pattern repeats often, reduced to its shortest alternatives of character classes and
+    spaces. Takes time linear in the pattern's length.
     """
     opened: list[list[str]] = []  # the alternatives of each open group so far; _INNER stands for a group in one
     for found in _PIECE.finditer(pattern[:_MAX_PATTERN]):

@@ -1,4 +1,4 @@
-"""Strings of a schema: what one that has begun may go on with, and its shortest end."""
+"""Strings of a schema: the continuations of a begun string, and its shortest end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from thothy_ai.engine.grammar.expressions import ANY, ESCAPE, LAST, Chars, escap
 from thothy_ai.engine.grammar.matching import Options, Pattern, Stand, StringRule
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
-_MAX_SEARCHED = 3_000  # characters that are tried for a string that several rules restrict
-_MEASURED = 4  # options, the shortest in bytes, of which the one of fewest tokens is taken
+_MAX_SEARCHED = 3_000  # characters to try for a string under several rules
+_MEASURED = 4  # shortest options by bytes, of which the one with the fewest tokens is chosen
 _MAX_MEMORY = 4_096
 _NOT_FAR = 128  # bytes
 _ESCAPES = [
@@ -24,13 +24,13 @@ _ESCAPES = [
     *(b"\\u%04x" % code for code in (*range(1, 0x20), 0x7F, 0)),
 ]
 _WHOLE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}|\\[^u]|[^\\])*", re.DOTALL)
-_FIRST_OF = {2: 0x80, 3: 0x800, 4: 0x10000}  # code points of so many bytes
+_FIRST_OF = {2: 0x80, 3: 0x800, 4: 0x10000}  # the first code point of each length in bytes
 _Path = Any  # a class and the path before it, or None
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ContentState(NamedTuple):
-    """Where a string stands in each of its rules, and the bytes of an unfinished character. `read`: a key, so far."""
+    """A string's state in each of its rules, and the bytes of an unfinished character. `read`: a key so far."""
 
     stands: tuple[Stand, ...]
     pending: bytes = b""
@@ -38,7 +38,7 @@ class ContentState(NamedTuple):
 
 
 class Text:
-    """Strings that all of `rules` allow; if they are keys, none that is `taken`, and none that a pattern claims."""
+    """Strings that all `rules` allow; if they are keys, none that is `taken`, and none that a key pattern matches."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Text:
         self.rise = max((rule.rise for rule in rules), default=ESCAPE)
         self.longest = sum(rule.longest for rule in rules) if rules else ESCAPE
         self.listed = any(isinstance(rule, Options) for rule in rules)
-        # Following a pattern costs 10 to 100 us per character: an end that is never far off can be looked for late.
+        # Following a pattern costs 10 to 100 us per character, so the search for an end that is never far can wait.
         self.may_wait = bool(rules) and taken is None and not self.listed and self.longest <= _NOT_FAR
 
     def read(self, state: ContentState, data: bytes) -> ContentState | None:
@@ -114,7 +114,7 @@ class Text:
         return min(texts, key=lambda text: len(self._tokens.divided(text)), default=None)
 
     def key_besides(self, used: frozenset[str]) -> bytes:
-        """A key that is not among these."""
+        """A key that is not among `used`."""
         if self._rules:
             return self.end(self.start) or b""
         names = (first + second for first, second in product(("", *_LETTERS), _LETTERS))
@@ -127,7 +127,7 @@ class Text:
 
 
 def shortest_string(rules: Sequence[StringRule], tries: int) -> str | None:
-    """One of the shortest strings that all rules allow; None if none is found after so many tried characters."""
+    """One of the shortest strings that all rules allow; None if none is found after `tries` characters."""
     if len(rules) == 1:
         found = rules[0].strings(rules[0].start, ())[0]
     else:
@@ -137,7 +137,7 @@ def shortest_string(rules: Sequence[StringRule], tries: int) -> str | None:
 
 
 def _search(rules: Sequence[StringRule], start: tuple[Stand, ...], tries: int = sys.maxsize) -> list[Chars] | None:
-    """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
+    """The classes of a shortest string that all rules allow (A*, guided by each rule's distance)."""
     number, seen = count(), {start}
     heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, start, None)]
     while heap and len(seen) < _MAX_SEARCHED:
@@ -182,7 +182,7 @@ def matches(rule: StringRule, text: str) -> bool:
 
 
 def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:
-    """Bytes that may complete a character of one of the classes, the likeliest first."""
+    """Byte sequences that can complete a character of one of the classes, the likeliest first."""
     if pending.startswith(b"\\"):
         return [sign[len(pending) :] for sign in _ESCAPES if sign.startswith(pending.lower())]
     length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4

@@ -1,6 +1,4 @@
-"""A tokenizer as the core knows it, and its tokens by their effect on a compact JSON text: which end something, which
-fill it quickest.
-"""
+"""The core's view of a tokenizer, with its tokens classified by their effect on a compact JSON text."""
 
 from __future__ import annotations
 
@@ -27,26 +25,26 @@ _CLOSING = rb'"[}\]]*'
 _INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
 SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))
 NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
-_CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
+_CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
 _SPECIAL = re.compile(rb'["\\\x00-\x1f]')
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.|\\\Z)*', re.DOTALL)
 _UNSURE = re.compile(rb"\\u(?:[dD]|.*\\u)", re.DOTALL)
 _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
 _MAX_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_MAX_FILLER = 14  # bytes: an everyday word
+_MAX_FILLER = 14  # bytes, an everyday word
 _FIRST_BYTES = 3
-_LONGEST = 32  # bytes: longer tokens are runs of spaces and the like
-_MAX_COUNTS = 10_000  # texts of which the number of tokens is remembered
+_LONGEST = 32  # bytes; longer tokens are runs of spaces and the like
+_MAX_COUNTS = 10_000  # texts with a remembered number of tokens
 
 
 @dataclass(frozen=True, slots=True)
 class CoreTokenizer:
     """`definition` is a tokenizer.json with all added tokens.
 
-    `eos_token_id` is its end of a text. `end_of_turn` is the token that the chat template writes after an answer; None
-    if generation_config.json says which tokens end a generation. `tokens`, if another process computes them, may be for
-    another size than the logits'; they are not used then.
+    `eos_token_id` is its end-of-text token. `end_of_turn` is the token that the chat template writes after an answer;
+    None if generation_config.json lists the tokens that end a generation. `tokens` come from another process; they are
+    not used if they don't have the size of the logits.
     """
 
     definition: str
@@ -70,9 +68,7 @@ class CoreTokenizer:
 
 
 class JsonTokens:
-    """`table[token]` is the token's bytes. All sets are computed once, when they are first asked for, unless they are
-    given, by their names.
-    """
+    """`table[token]` has the token's bytes. Each set is computed when it is first used, unless it is given by name."""
 
     def __init__(self, table: Sequence[bytes], sets: Mapping[str, Any] | None = None) -> None:
         self.table = table
@@ -88,12 +84,12 @@ class JsonTokens:
         return {name: get_type_hints(each.func)["return"] for name, each in properties.items()}
 
     def prepare(self) -> dict[str, Any]:
-        """Compute all sets: a second for a vocabulary of 131,072. Returns them by their names."""
+        """Compute all sets and return them by name; takes a second for a vocabulary of 131,072."""
         return {name: getattr(self, name) for name in self.types()}
 
     @cached_property
     def whole_characters(self) -> bytes:
-        """By token: how many characters it adds to a string; 0 if it has parts of characters, or may do more."""
+        """By token: the characters it adds to a string; 0 if it has parts of characters, or can do more than that."""
 
         def count(data: bytes) -> int:
             if _SPECIAL.search(data):
@@ -108,13 +104,13 @@ class JsonTokens:
 
     @cached_property
     def horizon(self) -> int:
-        """More characters than any token has, even with the rest of a character before it."""
+        """More characters than any token has, including the rest of a character begun before it."""
         inside = (data for data in self.table if not _CONTROL.search(data))
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
     @cached_property
     def begun_characters(self) -> NDArray[np.int32]:
-        """By token: how many characters it adds to an open string, including one that it only begins."""
+        """By token: the characters it adds to an open string, including one that it only begins."""
 
         def count(data: bytes) -> int:
             if not _SPECIAL.search(data):
@@ -125,7 +121,7 @@ class JsonTokens:
 
     @cached_property
     def unsure_bits(self) -> Bits:
-        """Tokens that add an unknown number of characters: two escapes by number may be one character."""
+        """Tokens that add an unknown number of characters, since two numeric escapes can be one character."""
         return self._bits(token for token, data in enumerate(self.table) if _UNSURE.search(data))
 
     def up_to(self, characters: int) -> Bits:
@@ -142,7 +138,7 @@ class JsonTokens:
 
     @cached_property
     def longest_from(self) -> dict[bytes, int]:
-        """By their first bytes, three at most: how many bytes the longest token has."""
+        """The length in bytes of the longest token, by its first bytes (at most three)."""
         longest: dict[bytes, int] = {}
         for data in self.table:
             beginning, size = data[:_FIRST_BYTES], min(len(data), _LONGEST)
@@ -155,9 +151,9 @@ class JsonTokens:
         return max(self.longest_from.values(), default=1)
 
     def divided(self, text: bytes) -> list[int]:
-        """The fewest tokens of which a text consists; none if it consists of none."""
+        """A division of the text into the fewest tokens; empty if there is none."""
         size, by_bytes, longest = len(text), self.by_bytes, self.longest_from
-        counts, ends = [size + 1] * size + [0], [0] * size  # of the tokens from each byte on
+        counts, ends = [size + 1] * size + [0], [0] * size  # fewest tokens from each byte on
         for at in range(size - 1, -1, -1):
             most = longest.get(text[at : at + _FIRST_BYTES], _FIRST_BYTES - 1)
             for end in range(at + 1, min(size, at + most) + 1):
@@ -172,7 +168,7 @@ class JsonTokens:
         return found
 
     def count(self, text: bytes) -> int:
-        """How many tokens a text has, at least."""
+        """The fewest tokens of a text."""
         found = self._counts.get(text)
         if found is None:
             if len(self._counts) > _MAX_COUNTS:
@@ -186,7 +182,7 @@ class JsonTokens:
 
     @cached_property
     def quotes(self) -> list[int]:
-        """Tokens that end a string, and perhaps what it is in, and begin nothing; the longest first."""
+        """Tokens that end a string, and possibly its containers, and begin nothing; the longest first."""
         return self._longest_first(_CLOSING)
 
     @cached_property
@@ -196,18 +192,18 @@ class JsonTokens:
 
     @cached_property
     def steps(self) -> list[int]:
-        """Tokens of one step outside of strings: a sign, a digit, a word, or brackets that end something."""
+        """Tokens of one step outside of strings: punctuation, a digit, a word, or closing brackets."""
         return self._matching(rb'[{}\[\]",: 0-9eE.+-]|[}\]]+|[tfn]|true|false|null')
 
     @cached_property
     def most_openings(self) -> int:
-        """How many objects, arrays, items and keys a token begins at most."""
+        """The most objects, arrays, items and keys that one token begins."""
         beginning = re.compile(rb'[{\[,"]')
         return max((len(beginning.findall(data)) for data in self.table if len(data) <= _LONGEST), default=1)
 
     @cached_property
     def words_of_text(self) -> list[str]:
-        """Words, the longest first: for each length and sort, the one with the lowest id, which is a common one."""
+        """Words, the longest first: for each length and sort, the one with the lowest id, since that is common."""
         sorts = (rb" [a-z]+", rb"[a-z]+", rb" [A-Z]?", rb" [A-Z][a-z]+", rb"[A-Z][a-z]*", rb"[0-9]+")
         one_each: dict[tuple[int, bytes], int] = {}
         for sort in sorts:
@@ -225,13 +221,13 @@ class JsonTokens:
 
     @cached_property
     def boundaries(self) -> bytes:
-        """By token: 1 if it may end a string or a sentence, or begin or end an object or an array."""
+        """By token: 1 if it can end a string or a sentence, or begin or end an object or an array."""
         found = re.compile(rb'["\\{}\[\]]|' + _MARK)
         return bytes(found.search(data) is not None for data in self.table)
 
     @cached_property
     def after_sentence_bits(self) -> Bits:
-        """`quotes`, also after the brackets and quotation marks that a sentence may end with."""
+        """`quotes`, and the same after brackets or quotation marks that can end a sentence."""
         closing = rb"(?:%s)+(?:%s)?" % (_AFTER_MARK.removesuffix(b"?"), _CLOSING)
         return self._bits(self._matching(closing) + self._matching(_BEGINNING)) | self.quote_bits
 
@@ -254,12 +250,12 @@ class JsonTokens:
 
     @cached_property
     def in_word_bits(self) -> Bits:
-        """Tokens that begin no other word: letters, digits, and everything beyond ASCII."""
+        """Tokens that don't begin another word: letters, digits, and everything beyond ASCII."""
         return self._bits(self._matching(rb"[A-Za-z0-9'\x80-\xff-]+"))
 
     @cached_property
     def between_bits(self) -> Bits:
-        """Tokens that take one step outside of strings: a sign, a number, a name, or closing brackets."""
+        """Tokens of one step outside of strings: punctuation, a number, a name, or closing brackets."""
         return self._bits(self._matching(rb'[{}\[\]",:]|[}\]]+|\[\]|\{\}|[A-Za-z0-9.+-]+'))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary as llguidance reads it: one trie of all tokens, and sets of slices over it."""
+"""A tokenizer's vocabulary in llguidance's form: one trie of all tokens, and sets of slices over it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PRINTABLE = range(0x20, 0x7F)  # bytes that may follow in most texts
-_MAX_SETS = 8  # of slices, beside those of prose; 0.3 s to build and some 10 MB each with a vocabulary of 131,072
+_PRINTABLE = range(0x20, 0x7F)  # bytes that can follow in most texts
+_MAX_SETS = 8  # sets of slices besides prose's; 0.3 s to build and some 10 MB each with a vocabulary of 131,072
 
 T = TypeVar("T")
 
 
 class Vocabulary:
-    """Built on threads of its own: for 131,072 tokens, llguidance keeps the interpreter's lock for 1 to 2 s, and sets
-    of tokens take another second if they do not come with the tokenizer.
+    """Built on separate threads: for 131,072 tokens, llguidance holds the interpreter's lock for 1 to 2 s, and sets of
+    tokens take another second if they do not come with the tokenizer.
 
-    `size` is that of the logits; `eos` are the ids that end a text. A schema's own slices are built on such a thread,
-    too: until then, the schema uses those of prose. Used by any thread.
+    `size` is the width of the logits; `eos` are the ids that end a text. A schema's own slices are also built on such a
+    thread; until then, the schema uses those of prose. Can be used by any thread.
 
     `choices`, which exist once `with_slices` has returned, find masks that leave no choice. `forced` is shared by the
     grammars of all schemas, and belongs to the core's thread.
@@ -59,7 +59,7 @@ class Vocabulary:
             return general
         with self._lock:
             built = self._sets.get(slices)
-            if built is None and all(each.done() for each in self._sets.values()):  # one at a time
+            if built is None and all(each.done() for each in self._sets.values()):  # build one at a time
                 built = self._sets[slices] = _on_a_thread(lambda: general.with_slices(list(slices)))
             if built is not None:
                 self._sets.move_to_end(slices)
@@ -80,14 +80,14 @@ class Vocabulary:
 
         try:
             general = read(self._tokenizer.definition)
-        except ValueError:  # it has tokens that the logits lack, as models do that got a token without a row for it
+        except ValueError:  # the logits lack a token that was added to the model
             general = read(self._tokenizer.within(self._size))
         alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
         self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
         return general
 
     def _json_tokens(self) -> JsonTokens:
-        """The token sets that come with the tokenizer, if they are of the same tokens; otherwise computed here."""
+        """The token sets that come with the tokenizer if they have the same tokens; otherwise computes them."""
         general, coming = self._general.result(), self._tokenizer.tokens
         table = token_table(general)
         if coming is not None:
@@ -101,10 +101,10 @@ class Vocabulary:
 
 
 class Choices:
-    """Tokens of a single byte, one for each byte: a text that may continue with two of them has no byte forced."""
+    """Single-byte tokens, one for each byte. If a text can continue with two of them, no byte is forced."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        bits: dict[int, int] = {}  # by the word that has them
+        bits: dict[int, int] = {}  # by word of a mask
         for token in tokens:
             bits[token // 32] = bits.get(token // 32, 0) | 1 << token % 32
         self._words, self._bits = np.array([*bits], np.intp), np.array([*bits.values()], np.uint32)

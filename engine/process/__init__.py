@@ -1,1 +1,1 @@
-"""An engine's process: makes the engine, watches it, exports metrics."""
+"""An engine's process: makes the engine, watches it and exports metrics."""

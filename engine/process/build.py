@@ -1,4 +1,4 @@
-"""Assembles a core: gives the KV pool its size, and connects the parts."""
+"""Assembles a core: sizes the KV pool and connects the parts."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 
 
 class BuiltRunner(NamedTuple):
-    """A runner and its sizes, and the bytes that are planned for its device; `kv_bytes` are those of a block of each
-    group of layers, `state_bytes` those of all states.
+    """A runner, its sizes, and the bytes planned for its device. `kv_bytes`: a block of each group of layers together;
+    `state_bytes`: all states.
     """
 
     runner: Runner
@@ -67,9 +67,9 @@ class BuiltRunner(NamedTuple):
 
 
 def build_runner(loaded: LoadedModel, options: EngineOptions) -> BuiltRunner:
-    """A runner, warmed up on a GPU, around a model that is on its device; OutOfMemoryError with the figures.
+    """Build a runner, warmed up on a GPU, around a model on its device. OutOfMemoryError has the figures.
 
-    Of several ranks, all build theirs at the same time.
+    Several ranks must build theirs at the same time.
     """
     model, device, ranks = loaded.model, loaded.model.device, loaded.ranks
     kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
@@ -101,9 +101,9 @@ def build_core(
     grammars: GrammarCompiler | None = None,
     group: Group | None = None,
 ) -> EngineCore:
-    """A core, not started, around a model that is on its device; OutOfMemoryError with the figures.
+    """Build a core, not started yet, around a model on its device. OutOfMemoryError has the figures.
 
-    `group`: the ranks that share the model, this process's being the first.
+    `group`: the ranks that share the model; this process is the first.
     """
     with nullcontext() if group is None else group.blaming():
         alone, config, planned, kv_bytes, states = build_runner(loaded, options)
@@ -134,9 +134,9 @@ def build_core(
 
 
 def step_cost(config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
-    """Costs of a model whose KV takes `kv_bytes` per token over all layers, and its states as many per row."""
+    """Costs of a model with `kv_bytes` of KV per token over all layers, and `state_bytes` of states per row."""
     flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
-    widths = Counter[int | None]()  # of heads, by window
+    widths = Counter[int | None]()  # width of heads, by window
     for window, heads in zip(config.architecture.windows, config.attended, strict=True):
         if heads is not None:
             widths[window] += heads.size
@@ -152,7 +152,7 @@ def step_cost(config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gp
 
 
 def _base(loaded: LoadedModel, config: EngineConfig, options: EngineOptions, runner: Runner) -> AdaptedModel:
-    """What adapters are compared with."""
+    """The base model that adapters are checked against."""
     names = (loaded.name, identity_of(options).model_name, *(() if options.model is None else (str(options.model),)))
     return AdaptedModel(
         loaded.model.adapters,
@@ -192,7 +192,7 @@ def _runner(
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
     except RuntimeError as error:
-        if "out of memory" not in str(error):  # a graph raises another type of error then
+        if "out of memory" not in str(error):  # graphs raise another type of error
             raise
         states = f", {config.state_slots} states" if config.recurrent else ""
         raise OutOfMemoryError(

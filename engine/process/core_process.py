@@ -1,7 +1,7 @@
 """The core's process: weights, scheduling, the device and grammars, for the frontend in the process that started it.
 
-Run as `python -m thothy_ai.engine.process.core_process FD`, FD being its end of the channel. Signals are the parent's
-to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and this process ends when the parent does.
+Run as `python -m thothy_ai.engine.process.core_process FD`, where FD is its end of the channel. The parent handles
+signals: SIGINT and SIGTERM stay blocked here, as inherited, and this process ends when the parent does.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from thothy_ai.engine.core.loop import EngineCore
 
 WITHOUT_PARENT = 1
-_LOADING_OBJECTS = 200_000  # before the collector looks at them: imports make 290,000, and hardly any garbage
-_SWITCH_SECONDS = 0.0002  # after which a thread that compiles grammars gives the interpreter back to the core's
+_LOADING_OBJECTS = 200_000  # until a garbage collection; imports make 290,000, hardly any of them garbage
+_SWITCH_SECONDS = 0.0002  # until a thread that compiles grammars yields the interpreter to the core's
 
 ToParent = Channel[FromCore, ToCore]
 
@@ -90,7 +90,7 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
     from thothy_ai.engine.process.resident import load, load_together, start_core  # noqa: PLC0415
 
     def lose(error: EngineError) -> None:
-        """A rank is lost, and this process's main thread or the core's may wait for it forever."""
+        """End the core and this process: its main thread or the core's may wait forever for the lost rank."""
         if hosted.done():
             hosted.result().give_up(error)
         else:
@@ -107,14 +107,14 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
             log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
             return None
 
-    with ExitStack() as others:  # before the parent hears of an end, which may start another engine
+    with ExitStack() as others:  # ended before the parent learns of the end and starts another engine
         group = Group(options, lose) if options.tensor_parallel > 1 else None
         if group is not None:
             others.callback(group.end_others)
         loaded = load(options, text) if group is None else load_together(options, text, group)
         core = start_core(loaded, options, reports.put, record, group)
         channel.send(CoreReady(core.info(), core.adapters()))
-        reports.start(core)  # not before: the parent waits for that message, and the core runs already
+        reports.start(core)  # after `CoreReady`, which the parent waits for; the core runs already
         hosted.set_result(core)
         core.join()
         reports.close()
@@ -122,17 +122,17 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
 
 
 def _or_exit(work: Callable[..., None], *arguments: object) -> None:
-    """Run a thread's work. An error ends the process, which would be deaf or mute: the parent notices that."""
+    """Run a thread's work. An error ends the process, which could no longer receive or send; the parent notices."""
     try:
         work(*arguments)
     except Exception as error:
-        if not isinstance(error, OSError):  # that of a channel whose other end is gone
+        if not isinstance(error, OSError):  # OSError: the other end of the channel is gone
             log.exception("unexpected error in the core's process")
         end_at_once(WITHOUT_PARENT)
 
 
 def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[EngineCore], channel: ToParent) -> None:
-    """Do what the parent says; end with it."""
+    """Carry out the parent's messages until it ends."""
     for message in received:
         match message:
             case ConfigurationRead() | TokenizerRead() | JsonTokensRead():
@@ -152,7 +152,7 @@ _LISTING = threading.Lock()  # a list of adapters is sent before the next one is
 
 
 def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
-    """Load or unload an adapter, and report once that is done."""
+    """Load or unload an adapter, and report the outcome."""
 
     def report(done: Future[AdapterInfo] | Future[None]) -> None:
         error = done.exception()
@@ -170,7 +170,7 @@ def _change(asked: ChangeAdapter, core: Core, channel: ToParent) -> None:
 
 
 class Reports:
-    """Sends the core's events and statistics from a thread of its own, so that no step waits for the parent."""
+    """Sends the core's events and statistics from a separate thread, so that no step waits for the parent."""
 
     def __init__(self, channel: ToParent) -> None:
         self._channel = channel
@@ -178,11 +178,11 @@ class Reports:
         self._thread: threading.Thread | None = None
 
     def put(self, events: list[Event]) -> None:
-        """Called by the core, once per step."""
+        """Queue a step's events; the core calls this once per step."""
         self._events.put(events)
 
     def start(self, core: Core) -> None:
-        """Begin to send, with the core's statistics."""
+        """Begin to send events and the core's statistics."""
         self._thread = threading.Thread(target=_or_exit, args=(self._run, core), name="engine-reports", daemon=True)
         self._thread.start()
 

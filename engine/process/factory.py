@@ -1,4 +1,4 @@
-"""Makes the engine that the options ask for. From here on every engine is treated alike."""
+"""Makes the engine that the options ask for; all other code treats engines alike."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 
-# torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning
-# briefly costs nothing on an idle machine. Read when torch is first imported.
+# torch's OpenMP threads spin while they wait, which takes CPU time from the queue's processes on a small machine. To
+# spin only briefly costs nothing on an idle machine. torch reads this at its first import.
 _SPIN_COUNT = "2000"
-# The tokenizers library encodes a batch of prompts on threads of its own. They leave cores to the threads that plan
-# steps and fill masks; four tokenize more than a device reads.
+# The tokenizers library encodes batches of prompts on threads of its own. Four of them tokenize more than a device can
+# prefill, and leave cores to the threads that plan steps and fill masks.
 _TOKENIZING_THREADS = max(1, min(4, len(os.sched_getaffinity(0)) // 4))
 
 
@@ -24,7 +24,7 @@ def make_engine(options: EngineOptions) -> RunningEngine:
     """A started engine, with a verifier if one is asked for; EngineError, in one line, if it cannot be made."""
     if options.verifier is None:
         return _without_verifier(options)
-    # First, so that the engine's cache takes what its model leaves of the device.
+    # The verifier comes first, so that the engine sizes its cache by the memory that is left.
     device = options.verifier_device or options.device
     verifier = Verifier(LoadVerifier(options.verifier.absolute(), device, options.threads, options.log_level))
     try:

@@ -1,4 +1,4 @@
-"""The machine's NVIDIA GPUs, asked of the driver's library (NVML). Needs neither torch nor a CUDA context.
+"""The machine's NVIDIA GPUs, as listed by the driver's library (NVML). Needs neither torch nor a CUDA context.
 
 https://docs.nvidia.com/deploy/nvml-api/
 """
@@ -24,7 +24,7 @@ class Gpu:
 
 
 def all_gpus() -> tuple[Gpu, ...]:
-    """Every GPU of the machine; none without a driver."""
+    """Every GPU of the machine; empty without a driver."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -46,7 +46,7 @@ def all_gpus() -> tuple[Gpu, ...]:
 
 
 def visible_gpus(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Of these, the ones that CUDA_VISIBLE_DEVICES lets processes use, in its order; all if it is not set."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows, in its order; all if it is not set."""
     entries = visible_devices()
     if entries is None:
         return gpus

@@ -1,7 +1,7 @@
-"""The frontend's imports of transformers, which leave torch out, and with it what transformers imports of torch.
+"""Imports transformers into the frontend without torch.
 
-It only reads configurations and tokenizers, and needs none of that: compilers, distributed tensors, kernels from a hub,
-which take seconds to import (`benchmarks/RESULTS.md`, start-up).
+The frontend reads only configurations and tokenizers. It does not need what transformers imports of torch (compilers,
+distributed tensors, kernels from a hub), which takes seconds (`benchmarks/RESULTS.md`, start-up).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _UNADVISED = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
 @contextmanager
 def transformers_without_torch() -> Iterator[None]:
-    """Import what reads configurations and tokenizers. It, what is imported of transformers meanwhile, and whatever
-    these import later, finds no torch in this process.
+    """Import the parts of transformers that read configurations and tokenizers. These, other parts imported within the
+    block, and everything that they import later, find no torch in this process.
 
-    Too late once torch is imported: nothing is hidden then. No other thread may import torch meanwhile.
+    Has no effect if torch was imported before. No other thread may import torch within the block.
     """
     if "torch" in sys.modules:
         yield
         return
     advised = os.environ.get(_UNADVISED)
-    os.environ[_UNADVISED] = "1"  # that it found no torch
+    os.environ[_UNADVISED] = "1"  # no advice about the missing torch
     sys.modules["torch"] = None  # type: ignore[assignment]  # how Python marks a module that must not be imported
     try:
         from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401, PLC0415  slow

@@ -1,7 +1,7 @@
 """The engine's process: loads a model, serves it at a URL, and shuts down in order.
 
-Exit codes once it serves: 0 after SIGTERM or SIGINT, 70 if a step failed or hangs (the device's state cannot be trusted
-afterwards; a supervisor starts a new process). 2 if it cannot start; a signal while it loads kills it.
+Exit codes: 2 if it cannot start; once it serves, 0 after SIGTERM or SIGINT, and 70 if a step failed or hangs (the
+device's state cannot be trusted afterwards; a supervisor starts a new process). A signal during loading kills it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be 
 
 
 class Observer(Protocol):
-    """Receives the engine's start-up progress and its end. Called on the main thread, and must not wait long."""
+    """Receives the engine's start-up progress and its end. Called on the main thread; must return quickly."""
 
     def ready(self, url: str) -> None:
-        """It answers at this URL."""
+        """The engine serves at this URL."""
 
     def stopping(self) -> None:
-        """It accepts nothing new, and finishes what is in flight."""
+        """The engine refuses new requests, and finishes those in flight."""
 
     def ended(self, code: int, stats: EngineStats) -> None:
-        """Its process is exiting with this code; `stats` are its last ones."""
+        """The process is about to exit with this code; `stats` are its last statistics."""
 
 
 class _Unobserved:
@@ -68,7 +68,7 @@ def run_engine(options: EngineOptions, observer: Observer = UNOBSERVED) -> None:
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
-    if code == STEP_FAILED:  # without the interpreter's teardown, which would wait for what hangs
+    if code == STEP_FAILED:  # skips the interpreter's teardown, which would wait for the hanging step
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -97,10 +97,10 @@ async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observ
             await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
             if engine.failure is not None:
                 log.critical("the engine failed: %s", engine.failure)
-            # One that has not ended after `stop` has a step that hangs.
+            # If the engine has not ended after `stop`, a step hangs.
             ended = engine.failure is None and shutdown.engine_ended.is_set()
             code, stats = 0 if ended else STEP_FAILED, engine.backend.stats()
-            engine.close()  # ends a core that hangs, and with it what is in flight
+            engine.close()  # ends even a core that hangs, and its requests
             await _first_of(_STOP_SECONDS, server.wait_settled())
     finally:
         watching.cancel()
@@ -117,7 +117,7 @@ async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdow
 
 
 class _Shutdown:
-    """Events of a shutdown: `requested` by a signal, `forced` by a second one; both by the end of the engine."""
+    """Events of a shutdown: the first signal sets `requested`, the second `forced`, and the engine's end sets both."""
 
     def __init__(self, engine: RunningEngine) -> None:
         self.requested, self.forced, self.engine_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -135,11 +135,11 @@ class _Shutdown:
                 loop.call_soon_threadsafe(self.engine_ended.set)
                 loop.call_soon_threadsafe(self.force)
 
-        # A daemon: a step that hangs must not keep the process from exiting.
+        # A daemon thread, since a step that hangs must not keep the process from exiting.
         threading.Thread(target=wait, name="engine-watch", daemon=True).start()
 
     def force(self) -> None:
-        """Shut down now, whatever is in flight."""
+        """Shut down at once, without finishing requests."""
         self.requested.set()
         self.forced.set()
 
@@ -154,7 +154,7 @@ async def _finish_accepted(backend: Backend, server: EngineServer, shutdown: _Sh
 
 
 async def _first_of(seconds: float, *waits: Awaitable[object]) -> None:
-    """Return when one of them is done or the time is up."""
+    """Return when one of `waits` is done, or after `seconds`."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of an engine, read from its own statistics at each scrape."""
+"""Prometheus metrics of an engine, read from its statistics at each scrape."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _HISTOGRAMS: dict[str, tuple[str, str]] = {  # by their names in `TimingStats`
 
 
 class EngineCollector(Collector):
-    """Collects from the backend of the engine of this name."""
+    """Collects metrics from an engine's backend; `name` is the engine's."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._backend = backend
@@ -111,7 +111,7 @@ class EngineCollector(Collector):
 
 
 def registry_of(backend: Backend, name: str) -> CollectorRegistry:
-    """A registry with the metrics of the engine of this name only."""
+    """A registry with only this engine's metrics."""
     registry = CollectorRegistry()
     registry.register(EngineCollector(backend, name))
     return registry

@@ -1,4 +1,4 @@
-"""How far loading is: a bar on a terminal, a line of the log every few seconds elsewhere, and one at the end."""
+"""Shows the progress of loading: a bar on a terminal, otherwise a log line every few seconds; and a line at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-EVERY_SECONDS = 5.0  # between lines, where there is no terminal
+EVERY_SECONDS = 5.0  # between log lines
 _REDRAW_SECONDS = 0.1
 _GB = 1e9
 _CLEAR = "\r\x1b[K"
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LoadingProgress:
-    """Told the bytes so far by the loader, on one thread. `stream` gets the bar if it is a terminal."""
+    """Receives the bytes read so far from the loader, on one thread. `stream` gets the bar if it is a terminal."""
 
     def __init__(self, stream: TextIO, every_seconds: float = EVERY_SECONDS) -> None:
         self._stream, self._in_place = stream, stream.isatty()
@@ -29,7 +29,7 @@ class LoadingProgress:
 
     @contextmanager
     def showing(self) -> Iterator[None]:
-        """Remove the bar at the end, and log what was read."""
+        """Remove the bar at the end of the block, and log how much was read."""
         try:
             yield
         finally:
@@ -39,7 +39,7 @@ class LoadingProgress:
             log.info("read %.2f GB of weights in %.1f s, %.2f GB/s", self._of / _GB, self._seconds(), self._rate())
 
     def __call__(self, done: int, of: int) -> None:
-        """So many bytes are there; none, when reading begins."""
+        """Report that `done` of `of` bytes are read; 0 when reading begins."""
         self._done, self._of = done, of
         now = time.monotonic()
         if not done:

@@ -1,7 +1,7 @@
-"""The process of a rank behind the first: its share of the weights, and a runner that does what it is sent.
+"""The process of a rank other than the first: its share of the weights, and a runner of the steps that it receives.
 
-Run as `python -m thothy_ai.engine.process.rank_process CHANNEL NOTICES MEMORY`, file descriptors of the first rank's
-making. It ends with the process that started it.
+Run as `python -m thothy_ai.engine.process.rank_process CHANNEL NOTICES MEMORY`, with file descriptors that the first
+rank has made. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _receive(received: Iterator[ToRank], loads: queue.SimpleQueue[LoadShare]) ->
 def _run(
     channel: ToLeader, join: JoinGroup, loads: queue.SimpleQueue[LoadShare], memory: int, notices: socket.socket
 ) -> None:
-    import torch  # noqa: PLC0415  what imports it may fail, and is reported then
+    import torch  # noqa: PLC0415  a failing import must be reported
 
     from thothy_ai.engine.distributed.code import CODE, device_kind  # noqa: PLC0415
     from thothy_ai.engine.distributed.process_group import ProcessGroup, reach_store  # noqa: PLC0415
@@ -98,9 +98,9 @@ def _run(
 
 
 class _GivenText:
-    """Implements `ModelText`: what the first rank has read.
+    """Implements `ModelText` with what the first rank has read.
 
-    The tokenizer is a placeholder: a rank decodes no text, and `load` only needs some token at which one ends.
+    The tokenizer is a placeholder: a rank decodes no text, and `load` only needs some end-of-text token.
     """
 
     def __init__(self, configuration: FolderConfiguration) -> None:

@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class RemoteCore:
-    """Implements `Core` over a channel to the process that has it; `info` is what that process said when it was ready.
+    """Implements `Core` over a channel to the core's process; `info` is what that process reported when it was ready.
 
-    When the process dies without a word, what it had begun by `admissions` ends with EngineLostError, the rest with
-    UninvolvedError; `failure` says `describe_end()`.
+    When the process dies suddenly, requests that it had begun according to `admissions` end with EngineLostError, all
+    others with UninvolvedError; `failure` then has the text of `describe_end()`.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class RemoteCore:
     ) -> None:
         self._admissions = admissions
         self._channel, self._info, self._on_events, self._describe_end = channel, info, on_events, describe_end
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._open: set[str] = set()
-        self._changes: dict[int, Future[Any]] = {}  # of adapters, that have no answer yet
+        self._changes: dict[int, Future[Any]] = {}  # unanswered changes of adapters
         self._has_ended = False
         self._numbers, self._adapters = itertools.count(), adapters
         self._stats = EngineStats()  # replaced by the reading thread
@@ -90,7 +90,7 @@ class RemoteCore:
         return change
 
     def stats(self) -> EngineStats:
-        """Those that came with the last step."""
+        """The statistics received with the last step."""
         return self._stats
 
     def info(self) -> EngineInfo:
@@ -100,17 +100,17 @@ class RemoteCore:
         self._send(StopCore())
 
     def join(self) -> None:
-        """Wait until the core has ended, or its process has."""
+        """Wait until the core or its process has ended."""
         self._ended.wait()
 
     def _send(self, message: ToCore) -> None:
-        with suppress(OSError):  # the process has ended, which the reading thread notices
+        with suppress(OSError):  # the process has ended; the reading thread notices
             self._channel.send(message)
 
     # ---- the reading thread
 
     def _read(self) -> None:
-        """Pass events on until the core ends, and then end what is in flight."""
+        """Pass events on until the core ends, then end the requests in flight."""
         try:
             for message in self._channel:
                 match message:
@@ -132,14 +132,14 @@ class RemoteCore:
                                 self._open -= ended
                         if message.events:
                             self._on_events(message.events)
-            cause = self._describe_end()  # first: it is dead then, and admits nothing more
+            cause = self._describe_end()  # first: the process is dead afterwards, and admits nothing more
             self._finish(StepFailedError(self._admitted_ids(), cause))
         except Exception as error:
             log.exception("the core's process cannot be understood")
             self._finish(StepFailedError(self._admitted_ids(), str(error)))
 
     def _finish(self, failure: StepFailedError | None) -> None:
-        """End what is in flight and unknown to the core; what it knew, it has ended itself."""
+        """End the requests in flight that the core did not know; it has ended all others itself."""
         with self._lock:
             self.failure, self._has_ended = failure, True
             left, self._open = self._open, set()
@@ -151,7 +151,7 @@ class RemoteCore:
         self._ended.set()
 
     def _admitted_ids(self) -> tuple[str, ...]:
-        """Those that a core which died without a word had begun with; without a record, all that are in flight."""
+        """The requests that a suddenly dead core had begun; without a record, all that are in flight."""
         with self._lock:
             ids = sorted(self._open)
         if self._admissions is None:

@@ -1,7 +1,7 @@
-"""An engine whose core runs in a process of its own: this one has the frontend, and neither weights nor torch.
+"""An engine whose core runs in a separate process; this process has the frontend, and neither weights nor torch.
 
-The weights load there. This process reads the model's configuration and tokenizer, and sends the core what it needs of
-them. What keeps the model from loading is reported there, and raised here.
+The core's process loads the weights. This process reads the model's configuration and tokenizer, and sends the core
+what it needs of them. Errors in loading are reported by the core's process and raised here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from thothy_ai.engine.wire.core_messages import (
 )
 
 _MODULE = "thothy_ai.engine.process.core_process"
-_END_SECONDS = 10.0  # for a process that was stopped, or has closed its channel, to end
+_END_SECONDS = 10.0  # from a process's stop, or the end of its channel, to its exit
 
 T = TypeVar("T")
 M = TypeVar("M", CoreReady, FolderFound)
@@ -67,14 +67,14 @@ class RemoteEngine:
 
     @property
     def failure(self) -> Exception | None:
-        """The error of the step that failed, or how the core's process ended."""
+        """The error of the failed step, or a description of how the core's process ended."""
         return self._core.failure
 
     def progress(self) -> int:
         return self._core.stats().core.steps
 
     def wait_ended(self) -> None:
-        """Block until the core has ended, or its process has."""
+        """Block until the core or its process has ended."""
         self._core.join()
 
     def close(self) -> None:
@@ -86,14 +86,14 @@ class RemoteEngine:
 def start_remote(options: EngineOptions) -> RemoteEngine:
     """Start a process, load a model there and serve it; EngineError, in one line, if it cannot be loaded.
 
-    Call it on a thread that runs as long as this process: the kernel ends the other process with that thread.
+    Call it on a thread that lives as long as this process: the kernel ends the other process with that thread.
     """
     model = required_model(options)
     process = CoreProcess(options)
     try:
         with transformers_without_torch():  # imported while the other process imports torch
             is_folder = False
-            with suppress(OSError):  # the core says why it can't be looked at
+            with suppress(OSError):  # the core reports why it can't be read
                 is_folder = model.is_dir()
             folder = model if is_folder else process.expect(FolderFound).path
             text = LocalText()
@@ -108,7 +108,7 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
             JsonTokensRead,
             lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
         )
-        ready = process.expect(CoreReady)  # the core's errors come before those of the text tools
+        ready = process.expect(CoreReady)  # the core's errors take precedence over those of the text tools
         return RemoteEngine(process, tools.result(), ready)
     except BaseException:
         process.close()
@@ -116,7 +116,7 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
 
 
 def _outcome(make: Callable[[], T]) -> Future[T]:
-    """What it returns, or the EngineError or OSError that it raises."""
+    """Call `make`; the future has its result, or the EngineError or OSError that it raised."""
     made: Future[T] = Future()
     try:
         made.set_result(make())
@@ -126,7 +126,7 @@ def _outcome(make: Callable[[], T]) -> Future[T]:
 
 
 class CoreProcess:
-    """The process that has the core, from its start to its end."""
+    """The core's process, from its start to its end."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.url = options.url
@@ -136,29 +136,29 @@ class CoreProcess:
         self.channel.send(LoadModel(replace(options, token=None)))
 
     def send(self, kind: type[TextRead], read: Callable[[], TextRead]) -> None:
-        """Send what `read` returns, or a `kind` with the error that it raises."""
+        """Send the result of `read`, or a `kind` with the error that it raised."""
         try:
             message = read()
         except (EngineError, OSError) as error:
             message = kind(error=as_engine_error(error))
-        with suppress(ConnectionError):  # the process has ended: `expect` learns how
+        with suppress(ConnectionError):  # the process has ended; `expect` reports how
             self.channel.send(message)
 
     def expect(self, kind: type[M]) -> M:
-        """Wait for this message while the model loads. Raises what keeps it from loading."""
+        """Wait for this message while the model loads. Raises the error that stopped loading."""
         for message in self._messages:
             if isinstance(message, kind):
                 return message
             if isinstance(message, CoreRefused):
                 raise message.error
-            if not isinstance(message, FolderFound):  # not waited for, since the model is a folder
+            if not isinstance(message, FolderFound):  # not expected, since the model is a folder
                 break
         if (code := self._wait()) > 0:  # it wrote a traceback
             raise SystemExit(code)
         raise ModelLoadError(f"while the model was loading, {self.describe_end()}")
 
     def describe_end(self) -> str:
-        """How the process ended, once its channel is closed."""
+        """Wait for the process after its channel closed, and describe how it ended."""
         code = self._wait()
         if code >= 0:
             return f"the core's process ended with status {code}"
@@ -166,13 +166,13 @@ class CoreProcess:
         return f"the core's process was killed by {signal.Signals(-code).name}{hint}"
 
     def close(self) -> None:
-        """Kill the process unless it has ended by itself, and wait: its device's memory is free then."""
+        """Kill the process unless it has ended, and wait, so that its device memory is free afterwards."""
         self._popen.kill()
         self._popen.wait()
         self.channel.close()
 
     def _wait(self) -> int:
-        """Its exit status; one that still runs without its channel is killed."""
+        """Its exit status; a process that still runs without its channel is killed."""
         try:
             return self._popen.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -31,7 +31,7 @@ from thothy_ai.engine.text.tokenizer import no_tokenizer
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.wire.core_messages import ConfigurationRead
 
-_YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
+_YOUNG_OBJECTS = 50_000  # until a garbage collection; a step makes a few thousand and drops them
 
 
 def start_core(
@@ -41,9 +41,9 @@ def start_core(
     record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
     group: Group | None = None,
 ) -> EngineCore:
-    """A core around a loaded model; OutOfMemoryError, with the figures, if it does not fit.
+    """Start a core around a loaded model; OutOfMemoryError, with the figures, if it does not fit.
 
-    `record` makes the file in which the core records what it has begun, if there is to be one.
+    `record` makes the file, if any, in which the core records the requests that it has begun.
     """
     if loaded.tokenizer is None:
         raise no_tokenizer(loaded.name)
@@ -62,14 +62,14 @@ def start_core(
 
 
 def keep_what_is_loaded() -> None:
-    """What was loaded stays: the collector need not traverse it again."""
+    """Exclude everything loaded so far from garbage collection, since it stays."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
 
 
 def load_together(options: EngineOptions, text: ModelText, group: Group) -> LoadedModel:
-    """As `load`, with the other ranks of the group, which learn the model's configuration from here."""
+    """Like `load`, together with the group's other ranks, which receive the model's configuration from here."""
     with group.blaming():
         loaded = load(options, _SharedText(text, options, group), group.ranks)
     group.wait_loaded()
@@ -90,9 +90,9 @@ class _SharedText:
 
 
 def load(options: EngineOptions, text: ModelText, ranks: Ranks | None = None) -> LoadedModel:
-    """The model on its device; ModelLoadError or a subclass says in one line why not. `text` reads its text files.
+    """Load a model onto its device, or this rank's share if there are several `ranks`. `text` reads its text files.
 
-    Of several `ranks`, this one's share.
+    ModelLoadError, or a subclass, says in one line why it cannot be loaded.
     """
     model = required_model(options)
     if options.threads is not None:
@@ -100,7 +100,7 @@ def load(options: EngineOptions, text: ModelText, ranks: Ranks | None = None) ->
     device = resolve_device(options.device)
     use_device(device)
     dtype = resolve_dtype(options.dtype, device)
-    # A terminal has room for one rank's bar; what others load is in the log.
+    # A terminal has room for one rank's bar; the other ranks' progress is in the log.
     progress = LoadingProgress(io.StringIO() if ranks is not None and ranks.rank else sys.stderr)
     try:
         with progress.showing():

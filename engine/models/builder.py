@@ -1,4 +1,4 @@
-"""Reads named tensors into the parts that families are composed of, and counts the bytes that these hold."""
+"""Builds the parts of model families from named tensors, and counts the bytes that they hold."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from thothy_ai.kernels.reference.quantize import dequantize
 from thothy_ai.kernels.rotary import QKNorm, Rotary, rotary_table
 from thothy_ai.kernels.states import Convolution
 
-BuildLayer = Callable[["ModelBuilder", str, int], DecoderLayer]  # of the prefix of its tensors' names, and its index
+BuildLayer = Callable[["ModelBuilder", str, int], DecoderLayer]  # takes the prefix of its tensors' names, and its index
 
 
 class ModelBuilder:
-    """Prefixes of names end with a dot. Weights that come packed stay so; others get `linear_format`.
+    """Prefixes of names end with a dot. Packed weights stay packed; all others get `linear_format`.
 
-    `num_bytes` counts what was built so far. Of several `ranks`, one's share is built: `shape` is the whole model's, as
-    are all sizes that families give; what has no `share` is the same on each rank.
+    `num_bytes` counts what was built so far. With several `ranks`, one rank's share is built. `shape`, like all sizes
+    that families give, is the whole model's; parts without a `share` are the same on each rank.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ModelBuilder:
 
     @property
     def converts(self) -> bool:
-        """Whether linear layers get another format than that of the model's type."""
+        """Whether linear layers get a format other than the model's type."""
         return self._format is not linear
 
     # The parts of a decoder
@@ -103,7 +103,7 @@ class ModelBuilder:
 
     @property
     def num_heads(self) -> int:
-        """Query heads of each layer, this rank's."""
+        """This rank's query heads in each layer."""
         return self.shape.num_heads // self.share.size
 
     @cached_property
@@ -115,13 +115,13 @@ class ModelBuilder:
         return self.held(self.source.tensor(name, *sizes)[self._tokens].clone())
 
     def token_embedding(self, factor: float = 1.0) -> Embedding:
-        """Rows of that table times a factor."""
+        """Token embeddings from the table, times a factor."""
         if self.ranks is not None:
             return SharedEmbedding(self.embedding, self._tokens.start, factor, self.ranks)
         return TokenEmbedding(self.embedding) if factor == 1.0 else ScaledEmbedding(self.embedding, factor)
 
     def head(self) -> Linear:
-        """The projection to logits, tied to the embedding or on its own; plain unless the checkpoint has it packed."""
+        """The projection to logits, tied to the embedding or separate; plain unless it is packed in the checkpoint."""
         layer = self._counted(self._own_head())
         return layer if self.ranks is None else GatheredLinear(layer, self.shape.vocab_size, self.ranks)
 
@@ -162,7 +162,7 @@ class ModelBuilder:
         return RMSNorm(self.vector(f"{name}.weight", self.shape.hidden_size), self.shape.norm_eps)
 
     def add_norm(self, name: str, before: Linear, eps: float | None = None) -> AddRMSNorm:
-        """The norm before linear layer `before`; its results are quantized if that takes fp8."""
+        """The norm before linear layer `before`; its results are quantized if that layer takes fp8."""
         weight = self.vector(f"{name}.weight", self.shape.hidden_size)
         return AddRMSNorm(weight, self.shape.norm_eps if eps is None else eps, before.takes_fp8)
 
@@ -176,7 +176,7 @@ class ModelBuilder:
         return QKNorm(self.vector(prefix + "q_norm.weight", size), self.vector(prefix + "k_norm.weight", size))
 
     def by_head(self, name: str, heads: int) -> Tensor:
-        """A vector of all heads' numbers, this rank's [heads * head_dim]."""
+        """This rank's part [heads * head_dim] of a vector over all heads."""
         stored = self.source.tensor(name, heads * self.shape.head_dim)
         return self.held(self.share.of(stored.view(heads, -1)).flatten())
 
@@ -187,7 +187,7 @@ class ModelBuilder:
         return self.column_parallel(self._qkv_outputs(prefix), self.shape.hidden_size, self.shape.head_dim, bias=bias)
 
     def interleaved_qkv(self, prefix: str, *, bias: bool = False) -> Linear:
-        """As `qkv`, in a family with rotary pairs side by side: rows of queries and keys are put half-split."""
+        """Like `qkv`, for families with interleaved rotary pairs: rows of queries and keys become half-split."""
         outputs, shape = self._qkv_outputs(prefix), self.shape
         orders = {name: self.half_split_order(outputs[name]) for name in (prefix + "q_proj", prefix + "k_proj")}
         return self.column_parallel(outputs, shape.hidden_size, shape.head_dim, bias=bias, orders=orders)
@@ -202,8 +202,8 @@ class ModelBuilder:
         return self.row_parallel({prefix + "o_proj": shape.hidden_size}, shape.num_heads * shape.head_dim, bias=bias)
 
     def expansions(self, name: str, latent: LatentSizes) -> tuple[Tensor, Tensor]:
-        """What makes keys [heads, plain, rank] and values [heads, rank, value] of latents, this rank's; dequantized if
-        it is packed, since other numbers than latents are multiplied with it.
+        """This rank's weights that expand latents to keys [heads, plain, rank] and values [heads, rank, value]. They
+        are dequantized if packed, since attention does not multiply them with latents.
         """
         heads = self.shape.num_heads
         stored = self.source.tensor(f"{name}.weight", heads * (latent.plain + latent.value), latent.rank)
@@ -280,7 +280,7 @@ class ModelBuilder:
     def _adapted(
         self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:
-        """The layer as adapters may change it; as it is where ranks share the model, which have no adapters."""
+        """The layer wrapped for adapters; unchanged if several ranks share the model, which have no adapters."""
         return self.adapters.wrapped(layer, outputs, inputs, orders or {}) if self.ranks is None else layer
 
     def _read(
@@ -300,7 +300,7 @@ class ModelBuilder:
         return weights, biases
 
     def _rows(self, sizes: Sequence[int], unit: int) -> Iterator[slice]:
-        """This rank's rows of projections of these sizes, which are below each other."""
+        """This rank's rows of each of several stacked projections."""
         begin = 0
         for size in sizes:
             part = self.share.part(size // unit)
@@ -308,7 +308,7 @@ class ModelBuilder:
             begin += size
 
     def _joined(self, parts: Sequence[Weight], biases: Sequence[Tensor]) -> Linear:
-        """One layer of projections of the same inputs, and of their biases if there are any."""
+        """Join projections of the same inputs, and their biases if any, into one layer."""
         weights = stacked(parts)
         shares: list[Tensor | None] = [None] * len(weights)
         if biases:
@@ -318,7 +318,7 @@ class ModelBuilder:
         return self._counted(layers[0] if len(layers) == 1 else SeparateLinears(layers))
 
     def _layer(self, weight: Weight, bias: Tensor | None) -> Linear:
-        """The layer of a weight in the form it comes in, or in `linear_format` if it is plain."""
+        """A layer for a weight: in its own format if it is packed, otherwise in `linear_format`."""
         dtype = self.embedding.dtype
         if isinstance(weight, Tensor):
             return self._format(weight, bias)
@@ -358,9 +358,9 @@ class ModelBuilder:
         activation: ExpertActivation = SILU,
         hidden: int | None = None,
     ) -> Experts:
-        """A layer's experts: in MXFP4 if they come so, in fp8 where linear layers are and sizes allow it.
+        """A layer's experts: in MXFP4 if stored so, or in fp8 if linear layers are and the sizes allow it.
 
-        `hidden` is the size of what they work on, if it is not the model's.
+        `hidden` is the size of their inputs if it differs from the model's.
         """
         hidden = hidden or self.shape.hidden_size
         quantize = self.expert_quantizer(sizes, hidden)
@@ -370,13 +370,13 @@ class ModelBuilder:
         return self.made_experts(read_experts(self.source, names, sizes, hidden, quantize, self.share), activation)
 
     def expert_quantizer(self, sizes: ExpertSizes, hidden: int | None = None) -> Quantize | None:
-        """What turns experts that come plain into fp8; None where they stay as they are."""
+        """The function that quantizes plain experts to fp8; None if they stay plain."""
         hidden, inner = hidden or self.shape.hidden_size, sizes.inner // self.share.size
         fits = not (hidden % FP8_MULTIPLE or inner % FP8_MULTIPLE)
         return self.operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
     def made_experts(self, weights: ExpertWeights, activation: ExpertActivation = SILU) -> Experts:
-        """Experts of weights that were read already, this rank's share of each; their bytes are counted."""
+        """Experts from weights already read, this rank's share of each; counts their bytes."""
         for part in (weights.gate_up, weights.down, weights.gate_up_bias, weights.down_bias):
             for tensor in (part,) if isinstance(part, Tensor) else part or ():
                 self.held(tensor)

@@ -24,7 +24,7 @@ from thothy_ai.kernels.paged import AttentionParams
 
 @dataclass(frozen=True, slots=True)
 class Cohere:
-    """`rotates` says of each layer whether it has rotary positions, or none at all."""
+    """`rotates` tells for each layer whether it has rotary positions; other layers have no positions."""
 
     model_type: ClassVar[str] = "cohere"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(

@@ -1,6 +1,6 @@
 """`ModelConfig`: a decoder's shape and its family, made once from a checkpoint's configuration.
 
-A configuration that this engine would compute incorrectly is refused here, with the reason.
+A configuration that the engine would compute incorrectly is refused here, with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ModelConfig(ModelShape):
     """A decoder's shape, the architecture that computes with it, and the tokens that end a generation.
 
     `family` is the `model_type` of the configuration, `container` the multimodal architecture whose text part this is.
-    `mlp_sizes`: the inner sizes of all MLPs that are no experts.
+    `mlp_sizes`: the inner sizes of all MLPs other than experts.
     """
 
     family: str
@@ -48,15 +48,15 @@ class ModelConfig(ModelShape):
     mlp_sizes: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
     experts: ExpertSizes | None = None
-    num_unused_layers: int = 0  # after the last one: they predict further tokens
+    num_unused_layers: int = 0  # after the last used one; they predict further tokens
     container: str | None = None
     stored_layers: int  # as the checkpoint counts them
-    needs_flex: bool = False  # some layer's attention is computed by FlexAttention alone
+    needs_flex: bool = False  # only FlexAttention computes some layer's attention
     chunked: bool = False  # windows are chunks
 
     @classmethod
     def of(cls, config: Configuration, family: type[Family], eos_token_ids: tuple[int, ...]) -> ModelConfig:
-        """Raises ModelLoadError for values that make no model, UnsupportedModelError for what is not implemented."""
+        """Raises ModelLoadError for invalid values, UnsupportedModelError for unimplemented ones."""
         for name in _SIZES:
             value = getattr(config, name, None)
             if value is None and name in _OPTIONAL:
@@ -124,13 +124,13 @@ class ModelConfig(ModelShape):
 
     @property
     def widest_inner(self) -> int:
-        """The inner size of the layer in which it is largest, for all experts that a token goes to."""
+        """The largest inner size of a layer, summed over the experts that a token goes to."""
         return max((0 if self.experts is None else self.experts.active_inner, *self.mlp_sizes))
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Prefixes of the names of tensors that a checkpoint may have and that are not read: of layers that predict
-        further tokens, and of keys and values where another layer's are read.
+        """Name prefixes of tensors that a checkpoint may have but that are not read: those of layers that predict
+        further tokens, and of keys and values in layers that read another layer's.
         """
         further = ("mtp.",) if self.recurrent else ()
         shared = (index for index, source in enumerate(self.kv_sources) if source != index)
@@ -140,7 +140,7 @@ class ModelConfig(ModelShape):
 
     @property
     def layer_groups(self) -> LayerGroups:
-        """The groups of layers that have blocks in common. A model with states has one: its prefixes begin at those."""
+        """The groups of layers that share blocks. A model with states has one group, since prefixes end at states."""
         if self.recurrent:
             return LayerGroups.single(self.kept)
         seen = [self.max_context if window is None else window for window in self.architecture.windows]
@@ -149,9 +149,7 @@ class ModelConfig(ModelShape):
         return LayerGroups.of(self.kept, seen, self.max_context)
 
     def shared_by(self, ranks: int) -> ModelConfig:
-        """The sizes of what one of so many ranks computes with; UnsupportedModelError, with numbers, if they do not
-        divide.
-        """
+        """The sizes of one rank's share; UnsupportedModelError, with the numbers, if sizes do not divide by `ranks`."""
         if ranks == 1:
             return self
         where = f"{ranks} devices cannot share this model"
@@ -178,13 +176,13 @@ class ModelConfig(ModelShape):
         )
 
     def within(self, context: int | None) -> ModelConfig:
-        """The same with a context of at most `context` tokens, and the rotary frequencies for that."""
+        """The configuration for contexts of at most `context` tokens, with the rotary frequencies for that length."""
         served = self.max_context if context is None else min(self.max_context, context)
         local = None if self.local_rope is None else self.local_rope.within(served)
         return replace(self, max_context=served, rope=self.rope.within(served), local_rope=local)
 
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
-        """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
+        """The configuration with the tokenizer's end-of-text token added; ModelLoadError if there is none at all."""
         named = (*self.eos_token_ids, *token_ids(token_id))
         ends = tuple(dict.fromkeys(each for each in named if 0 <= each < self.vocab_size))
         if not ends:
@@ -196,7 +194,7 @@ class ModelConfig(ModelShape):
 
 
 def _further_layers(config: Configuration) -> int:
-    """Layers that predict further tokens, by either name that configurations have for them."""
+    """The number of layers that predict further tokens, under either name used by configurations."""
     return int(getattr(config, "num_mtp_layers", 0) or getattr(config, "num_nextn_predict_layers", 0) or 0)
 
 

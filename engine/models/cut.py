@@ -1,4 +1,4 @@
-"""Cuts weights: the rows and the inputs that one of several ranks has. What is cut holds no reference to the whole."""
+"""Cuts one rank's rows or inputs out of weights. The result holds no reference to the whole weight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cut_rows(weight: Tensor | Quantized, rows: slice) -> Tensor | Quantized: ...
 @overload
 def cut_rows(weight: Weight, rows: slice) -> Weight: ...
 def cut_rows(weight: Weight, rows: slice) -> Weight:
-    """These rows of a weight."""
+    """A copy of these rows of a weight."""
     if isinstance(weight, Tensor):
         return weight[rows].clone()
     if isinstance(weight, Quantized):
@@ -30,7 +30,7 @@ def cut_inputs(weight: Tensor | Quantized, inputs: slice, name: str) -> Tensor |
 @overload
 def cut_inputs(weight: Weight, inputs: slice, name: str) -> Weight: ...
 def cut_inputs(weight: Weight, inputs: slice, name: str) -> Weight:
-    """These inputs of the weight of layer `name`; UnsupportedModelError if its format can't be divided there."""
+    """A copy of these inputs of layer `name`'s weight; UnsupportedModelError if its format can't be cut there."""
     if isinstance(weight, Tensor):
         return weight[:, inputs].clone()
     if isinstance(weight, Quantized):

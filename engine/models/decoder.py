@@ -1,4 +1,4 @@
-"""A step's pass: tokens to hidden states, and on to logits; and the pass that all families share."""
+"""A step's forward pass, from tokens to hidden states to logits, and the decoder that all families share."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LayerMemory = LayerCache | LayerState
 class DecoderLayer(Protocol):
     """A family's layer, in two parts.
 
-    It takes an update that is not added to the residual stream yet and returns another one: an addition and the norm
-    after it are one operation.
+    It takes an update that is not added to the residual stream yet, and returns the next one, so that an addition and
+    the norm after it are one operation.
     """
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> Tensor:
-        """[T, hidden] -> what the tokens attend to [T, heads * head_dim]; `residual` is overwritten with the sum."""
+        """[T, hidden] -> results of attention [T, heads * head_dim]; `residual` is overwritten with the sum."""
         ...
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations, /) -> Tensor:
@@ -42,7 +42,7 @@ class DecoderLayer(Protocol):
 
 
 class StepDecoder(Protocol):
-    """Computes a step, in parts: what lies between attention can be captured apart from it."""
+    """Computes a step in parts, so that everything between attention can be captured separately from it."""
 
     @property
     def captures(self) -> bool:
@@ -51,24 +51,24 @@ class StepDecoder(Protocol):
 
     @property
     def captures_between_attention(self) -> bool:
-        """Whether what lies between one layer's attention or recurrence and the next one's can be."""
+        """Whether the parts between layers' attention or recurrences can be captured."""
         ...
 
     @property
     def ends_with_attention(self) -> bool:
-        """Whether `body` returns what the last layer's attention does, and computes nothing after it."""
+        """Whether the last layer's attention is the last operation of `body`."""
         ...
 
     @property
     def table(self) -> Tensor:
-        """The table of token embeddings: where all weights are, and of the type of activations."""
+        """The table of token embeddings; all weights are on its device, and activations have its type."""
         ...
 
     def body(
         self, tokens: StepTokens, caches: Sequence[LayerMemory], attention: Attention, operations: Operations, /
     ) -> tuple[Tensor, Tensor]:
-        """Up to the last layer's attention, which is planned: what it computed [T, heads * head_dim], and the residual
-        stream [T, hidden].
+        """The pass up to the last layer's attention, which is planned already; returns its results
+        [T, heads * head_dim] and the residual stream [T, hidden].
         """
         ...
 
@@ -85,13 +85,13 @@ class StepDecoder(Protocol):
         ...
 
     def abridged(self, caches: Sequence[LayerMemory], /) -> tuple[StepDecoder, Sequence[LayerMemory]]:
-        """A decoder with one layer of each kind, and the caches of these: its pass runs all kernels of this one's."""
+        """A decoder with one layer of each kind, and their caches; its pass runs the same kernels as this one's."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A family's parts, with their weights; `inputs` makes what layers are given beside the residual stream, if any."""
+    """A family's parts, with their weights; `inputs` makes layers' inputs other than the residual stream, if any."""
 
     captures: ClassVar[bool] = True
     captures_between_attention: ClassVar[bool] = True
@@ -125,8 +125,8 @@ class Decoder:
         return attended, residual
 
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations) -> Tensor:
-        # Of a prompt only the last token is wanted: for the others the last layer leaves out its output projection and
-        # its MLP, which is nearly all of it.
+        # Only a prompt's last token is needed: for the others, the last layer skips its output projection and its MLP,
+        # which is nearly all of its work.
         if wanted is not None:
             attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
         update = self.layers[-1].finish(attended, residual, operations)

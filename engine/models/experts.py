@@ -1,4 +1,4 @@
-"""Reads the weights of experts into one stack per layer, whichever way a checkpoint keeps them."""
+"""Reads the weights of experts, in any form that checkpoints have, into one stack per layer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.reference.quantize import dequantize_blocks, quantize_fp8
 
 _MULTIPLE = 8  # rows of 16 bytes, of 16-bit numbers
-_MAX_EXPERTS = 4096  # a layer: each has names of its own, which take time
+_MAX_EXPERTS = 4096  # per layer; looking up each one's names takes time
 Quantize = Callable[[Tensor], Quantized]
-Parts = Sequence[Tensor | Quantized]  # of an expert's matrix, below each other
+Parts = Sequence[Tensor | Quantized]  # parts of an expert's matrix, stacked
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertSizes:
-    """The `count` of a layer's experts, of which each token goes to `top_k`, and their inner size.
+    """The `count` of a layer's experts, how many (`top_k`) each token goes to, and their inner size.
 
-    `shared` is the inner size of experts that every token goes to, `layers` the number of layers that have experts.
+    `shared` is the inner size of experts that every token goes to, `layers` the number of layers with experts.
     UnsupportedModelError for sizes that kernels can't compute with.
     """
 
@@ -46,16 +46,16 @@ class ExpertSizes:
 
     @property
     def active_inner(self) -> int:
-        """The inner sizes of all that a token goes through in one layer."""
+        """The inner sizes of all experts that a token goes through in one layer, added up."""
         return self.top_k * self.inner + self.shared
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """Where a layer's experts are.
+    """The names of a layer's experts in a checkpoint.
 
-    Experts one by one are at `experts`, their number and a projection's name; stacks of all at `stacked` and that name.
-    `gate` None: they have no gates.
+    Single experts are at `experts`, their number and a projection's name; stacks of all experts at `stacked` and that
+    name. `gate` None: they have no gates.
     """
 
     experts: str
@@ -76,9 +76,9 @@ def read_experts(
     quantize: Quantize | None,
     share: Share = WHOLE,
 ) -> ExpertWeights:
-    """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time.
+    """Read a layer's experts one at a time: fp8 stays, other formats are dequantized and passed to `quantize`.
 
-    Those of blocks are rounded again, with a scale for each output. A rank has a `share` of the inner size of each.
+    fp8 in blocks is rounded again, with a scale for each output. A rank has a `share` of the inner size of each.
     """
     gates, downs = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
     rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
@@ -120,7 +120,7 @@ def _one_by_one(
 
 
 def _by_output(matrix: Dense) -> Tensor | Quantized:
-    """The matrix, rounded again if its scales are of blocks: the kernels of experts have one for each output."""
+    """The matrix, rounded again if it has a scale per block: kernels of experts need one per output."""
     if not isinstance(matrix, BlockQuantized):
         return matrix
     if matrix.values.is_meta:
@@ -135,7 +135,7 @@ def read_mxfp4(source: TensorSource, stacked: str, sizes: ExpertSizes, hidden: i
 
 
 def _mxfp4(source: TensorSource, name: str, count: int, rows: int, inputs: int) -> Mxfp4:
-    """[E, rows, inputs]: a block's 16 bytes are an axis of their own in checkpoints."""
+    """The stack [E, rows, inputs]; in checkpoints, a block's 16 bytes are a separate axis."""
     if inputs % MXFP4_BLOCK:
         raise UnsupportedModelError(f"{name}: MXFP4 of {inputs} inputs is not implemented")
     shape = count, rows, inputs // MXFP4_BLOCK
@@ -159,7 +159,7 @@ def cut_mxfp4(experts: tuple[Mxfp4, Mxfp4], share: Share) -> tuple[Mxfp4, Mxfp4]
 
 
 def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quantize | None) -> ExpertMatrix:
-    """[count, ...] of experts' matrices, filled as they come, so that no more than one is held twice."""
+    """A stack [count, ...] of experts' matrices, filled one by one, so that at most one is held twice."""
     if isinstance(matrices, Tensor):
         if quantize is None:
             return matrices.contiguous()
@@ -179,5 +179,5 @@ def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quan
 
 
 def _raw(tensor: Tensor) -> Tensor:
-    """The tensor, as bytes if it is fp8, which torch.cat does not take."""
+    """The tensor, viewed as bytes if it is fp8, which torch.cat does not accept."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor

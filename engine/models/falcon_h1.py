@@ -1,7 +1,8 @@
 """Falcon-H1: in every layer, a state space and attention side by side, then an MLP; multipliers everywhere.
 
-A layer is two here, since it has two memories: one that recurs, and one that attends, adds what the first made, and
-goes on to the MLP. Multipliers of inputs are folded into norms, that of keys into the scale of scores.
+A layer becomes two here, since it has two memories: the first has the recurrence; the second has attention, adds the
+first one's result, and continues with the MLP. Multipliers of inputs are folded into norms, and the multiplier of keys
+into the scale of scores.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _MULTIPLIERS = ("embedding", "lm_head", "key", "attention_in", "attention_out", 
 
 @dataclass(frozen=True, slots=True)
 class SpaceHalf:
-    """factor * space(norm(x)), which is left to the next half to add."""
+    """factor * space(norm(x)), which the other half adds."""
 
     norm: AddRMSNorm
     space: StateSpace

@@ -1,4 +1,4 @@
-"""What a model family is: it reads a configuration, and builds the decoder of that from named tensors."""
+"""The protocol of a model family, which reads a configuration and builds its decoder from named tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees,
 
 
 class Architecture(Protocol):
-    """How a model computes, as its configuration says: a family of ours, or transformers' own model."""
+    """How a configured model computes: as one of our families, or as transformers' own model."""
 
     @property
     def windows(self) -> Windows: ...
@@ -30,14 +30,14 @@ class Architecture(Protocol):
 
 
 class Family(Architecture, Protocol):
-    """A family as one model configures it: a frozen dataclass of what its configuration leaves open."""
+    """A family as configured for one model: a frozen dataclass of the family's own settings."""
 
     model_type: ClassVar[str]  # in transformers
     gguf: ClassVar[GGUFNames | None]  # None: its GGUF files are refused
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """UnsupportedModelError for what would be computed incorrectly."""
+        """Read the family's settings; UnsupportedModelError for any that would be computed incorrectly."""
         ...
 
 
@@ -47,7 +47,7 @@ class SparseFamily(Family, Protocol):
 
     @property
     def experts(self) -> ExpertSizes | None:
-        """None: this one has none, as its configuration says."""
+        """The sizes of the experts; None if the configured model has none."""
         ...
 
 
@@ -57,7 +57,7 @@ class SizedFamily(Family, Protocol):
 
     @property
     def mlp_sizes(self) -> tuple[int, ...]:
-        """The inner sizes of all MLPs that are no experts."""
+        """The inner sizes of all MLPs other than experts."""
         ...
 
 

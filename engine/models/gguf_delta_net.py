@@ -1,7 +1,7 @@
-"""Where GGUF files of Qwen3-Next and Qwen3.5 keep delta nets, and how llama.cpp's converter lays them out.
+"""Names and layouts of delta nets in GGUF files of Qwen3-Next and Qwen3.5, as llama.cpp's converter writes them.
 
-It stores rates of decay instead of their logarithms. Of Qwen3.5, it also puts values in another order: where several of
-their heads share a key head, files have the first head of each key head, then the second of each, and so on.
+The converter stores rates of decay instead of their logarithms. For Qwen3.5 it also reorders value heads: if several of
+them share a key head, files have the first one of each key head, then the second of each, and so on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Granite 3: Llama with multipliers for embeddings, scores, residual updates and logits.
 
-An update times m added to the residual stream is, in a stream divided by m, the update itself. A stream divided by m
-is normalized to the same, with an epsilon divided by m squared. Thus only the embedding and the epsilons know m.
-Logits are divided in the final norm's weight, which is kept in float32.
+The model adds updates times m to the residual stream. Here the stream is kept divided by m, so that updates are added
+unchanged, and norms give the same results with an epsilon divided by m squared. Only the embedding and the epsilons
+therefore depend on m. The division of logits is part of the final norm's weight, which is kept in float32.
 """
 
 from __future__ import annotations

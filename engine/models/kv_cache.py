@@ -1,4 +1,4 @@
-"""What sequences leave on the device: the paged KV cache of layers that attend, and the states of recurrent ones.
+"""The device memory of sequences: the paged KV cache of attention layers, and the states of recurrent layers.
 
 The block pool knows which sequence owns which block; a row's state is in the slot of its number.
 """

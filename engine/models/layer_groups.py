@@ -1,8 +1,9 @@
-"""Which layers have blocks in common: groups of layers that see equally far back, whose blocks take equal memory.
+"""Groups of layers that share blocks: the layers of a group see equally far back, and all groups' blocks take equal
+memory.
 
-A sequence has a block table for each group, and all groups take their blocks from one pool: what lies before a group's
-window can serve any other group (Zhang et al., "Jenga: effective memory management for serving LLM with heterogeneity",
-2025; vLLM). Layers of different groups lie in the same tensors, in different blocks.
+A sequence has a block table for each group, and all groups take their blocks from one pool, so that a block given back
+by one group's window can serve any other group (Zhang et al., "Jenga: effective memory management for serving LLM with
+heterogeneity", 2025; vLLM). Layers of different groups use different blocks of the same tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import NamedTuple
 from thothy_ai.kernels.paged import KVHeads
 
 _MAX_GROUPS = 16
-_WINDOWS = 4  # the length, in windows, of the sequences whose memory is compared
-_WORTHWHILE = 0.9  # of the memory that they take in one group
+_WINDOWS = 4  # length, in windows, of the sequences whose memory is compared
+_WORTHWHILE = 0.9  # share of a single group's memory below which several are used
 
 
 class LayerPlace(NamedTuple):
-    """Where a layer keeps its keys and values: in blocks of which table, and in which part of which tensor. Layers
+    """Where a layer keeps its keys and values: the table of its blocks, its tensor, and its part of that tensor. Layers
     that keep less than those of other groups share a tensor.
     """
 
@@ -31,8 +32,8 @@ class LayerPlace(NamedTuple):
 
 
 class TensorRoom(NamedTuple):
-    """What a tensor has for each token: numbers of keys, and as many of values unless they are latents; heads, if each
-    has a scale.
+    """A tensor's room per token: the numbers of keys, and as many of values unless they are latents; heads, if each has
+    a scale.
     """
 
     numbers: int
@@ -47,8 +48,8 @@ class TensorRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerGroups:
-    """`windows`: of each group, how many tokens a token sees, itself included; None: all before it. The first group
-    sees the most. `places`: of each layer; None for one that keeps no keys and values.
+    """`windows`: for each group, how many tokens a token sees, itself included; None: all before it. The first group
+    sees the most. `places`: for each layer; None for a layer without keys and values of its own.
     """
 
     windows: tuple[int | None, ...]
@@ -61,10 +62,10 @@ class LayerGroups:
 
     @classmethod
     def of(cls, kept: Sequence[KVHeads | None], seen: Sequence[int], context: int) -> LayerGroups:
-        """The groups in which sequences of a few windows take the least memory; one unless several save much.
+        """The division in which sequences of a few windows take the least memory; one group unless several save much.
 
-        `seen`: how many tokens a token sees of a context of at most `context`, by layer. Groups of fewer layers leave
-        fewer places empty, and cost a sequence more tables.
+        `seen`: for each layer, how many tokens a token sees in a context of at most `context`. Groups of fewer layers
+        leave fewer places empty, but cost a sequence more tables.
         """
         kinds = defaultdict[tuple[int, KVHeads], list[int]](list)
         for index, (heads, sees) in enumerate(zip(kept, seen, strict=True)):
@@ -80,7 +81,7 @@ class LayerGroups:
         best, least = single, (_WORTHWHILE * together, 1)
         for tensors in range(1, max(map(len, kinds.values())) + 1):
             places: list[LayerPlace | None] = [None] * len(kept)
-            groups = list[int]()  # what each sees
+            groups = list[int]()  # tokens that each sees
             for (sees, heads), layers in sorted(kinds.items(), reverse=True):
                 parts = largest // _numbers(heads)
                 for place, index in enumerate(layers):
@@ -93,7 +94,7 @@ class LayerGroups:
         return best
 
     def rooms(self) -> dict[int, TensorRoom]:
-        """Of each tensor, what the layers that lie in it need."""
+        """For each tensor, the room that its layers need."""
         rooms = defaultdict[int, TensorRoom](lambda: TensorRoom(0, 0))
         for heads, _, tensor, part in filter(None, self.places):
             numbers, scales, _ = rooms[tensor]

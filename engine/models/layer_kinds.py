@@ -1,7 +1,7 @@
-"""Layers of one kind run the same kernels: they differ in their weights' values alone.
+"""Kinds of layers. Layers of one kind run the same kernels, and differ only in the values of their weights.
 
-What Triton compiles for and what cuBLAS chooses by is compared: types, settings, shapes, strides and alignment. Parts
-that cannot be compared are taken to be different.
+Everything is compared that Triton specializes on and cuBLAS chooses by: types, settings, shapes, strides and alignment.
+Parts that cannot be compared count as different.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def one_of_each_kind(parts: Iterable[object]) -> list[int]:
 
 
 def kind_of(part: object) -> Hashable:
-    """What decides how a layer, or a part of one, computes: types, settings, and what its tensors look like."""
+    """A key of everything that determines how a layer, or a part of one, computes."""
     if isinstance(part, Tensor):
         strides = None if part.is_mkldnn else part.stride()  # packed ones have none
         return tuple(part.shape), part.dtype, strides, part.data_ptr() % _ALIGNMENT if part.is_cuda else None

@@ -1,8 +1,8 @@
 """Nemotron-H and Nemotron 3: state spaces, some attention without positions, and MLPs or experts between them.
 
-Each is a layer of its own in a checkpoint, with one norm; here, an MLP or experts belong to the layer before them. They
-have no gates: max(x, 0) ** 2. Experts may work on a projection of tokens. transformers keeps a prompt's steps above
-`time_step_min`, but not those of later tokens; the model's authors keep none.
+In a checkpoint, each is a separate layer with one norm; here, an MLP or experts belong to the layer before them. They
+have no gates: max(x, 0) ** 2. Experts can work on a projection of tokens. transformers keeps a prompt's step sizes
+above `time_step_min`, but not those of later tokens; the model's authors have no such limit.
 """
 
 from __future__ import annotations

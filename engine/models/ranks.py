@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Ranks(Protocol):
-    """The ranks of a group, as one of them sees it; all of them call the same methods in the same order."""
+    """One rank's view of its group; all ranks must call the same methods in the same order."""
 
     @property
     def rank(self) -> int:
@@ -38,7 +38,7 @@ class Ranks(Protocol):
         ...
 
     def decided(self, value: T, /) -> T:
-        """The first rank's `value`, for what ranks might decide differently, since they measure it. The host waits."""
+        """The first rank's `value`, for decisions based on measurements, which can differ. The host waits."""
         ...
 
     def least(self, number: int, /) -> int:
@@ -48,7 +48,7 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRanks:
-    """Implements `Ranks` for the first of `size` that are not there: sizes are right, and nothing is computed."""
+    """Implements `Ranks` for planning, as the first of `size` absent ranks: sizes are right, nothing is computed."""
 
     size: int
     rank: int = 0
@@ -68,7 +68,7 @@ class PlannedRanks:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One rank's share of what `size` ranks divide."""
+    """One rank's share of something that `size` ranks divide."""
 
     rank: int = 0
     size: int = 1

@@ -1,7 +1,7 @@
 """The rotary frequencies of a configuration, and the context that they reach.
 
-Dynamic and long rotary embeddings depend on a length. Here that is the context that the engine serves, as in vLLM: the
-KV cache never holds keys of two kinds, and a prefix is the same for every sequence.
+Dynamic and long rotary embeddings depend on a length. As in vLLM, this is the context length that the engine serves, so
+that all keys in the KV cache are of one kind, and a prefix is the same for every sequence.
 """
 
 from __future__ import annotations

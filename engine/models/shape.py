@@ -1,4 +1,4 @@
-"""`ModelShape`: the sizes of a decoder and the forms of its weights, which its layers are built by."""
+"""`ModelShape`: the sizes of a decoder and the forms of its weights, from which its layers are built."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from thothy_ai.kernels.states import StateShape
 
 @dataclass(frozen=True, slots=True)
 class LatentSizes:
-    """Of multi-head latent attention. A token keeps a latent of `rank` numbers, which all heads' keys and values are
-    made of, and `rotary` numbers of a key that all heads share; a head's query has `plain` numbers beside those, its
-    value `value`. `query_rank`: what queries are made of; None: of the hidden state.
+    """Sizes of multi-head latent attention. A token keeps a latent of `rank` numbers, from which all heads' keys and
+    values derive, and `rotary` numbers of a key that all heads share. A head's query has `plain` further numbers, and
+    its value `value`. `query_rank`: the size of queries' compressed input; None: they take the hidden state.
     """
 
     rank: int
@@ -33,7 +33,7 @@ class LatentSizes:
         return self.plain + self.rotary
 
 
-States = tuple[StateShape | None, ...]  # of each layer: what it keeps of a row; None: keys and values
+States = tuple[StateShape | None, ...]  # by layer: the state it keeps per row; None: keys and values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class ModelShape:
 
     @property
     def usual_heads(self) -> KVHeads:
-        """The keys and values of a layer that has none of its own kind."""
+        """The keys and values of a layer without special sizes."""
         return KVHeads(self.num_kv_heads, self.head_dim) if self.latent is None else self.latent.kept
 
     @property
@@ -100,7 +100,7 @@ class ModelShape:
 
     @property
     def mixer_width(self) -> int:
-        """How many numbers a token's projections into and out of attention and recurrences have, in all layers."""
+        """The width of a token's projections into and out of attention and recurrences, summed over all layers."""
         if self.latent is not None:
             return self.num_layers * self._latent_width(self.latent)
         queries = (2 * self.num_heads * heads.size for heads in self.attended if heads is not None)

@@ -37,7 +37,7 @@ class PackedWeight(Protocol):
         ...
 
     def cut_inputs(self, inputs: slice, /) -> PackedWeight:
-        """The same of inputs; ValueError if the format can't be cut there."""
+        """These inputs, without a reference to the others; ValueError if the format can't be cut there."""
         ...
 
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations, /) -> Linear:
@@ -62,7 +62,7 @@ class TensorSource(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The Hugging Face folder that they are read from; None if they are made."""
+        """The Hugging Face folder that they are read from; None if they are generated."""
         ...
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -86,7 +86,7 @@ class TensorSource(Protocol):
         ...
 
     def holds(self, name: str, /, *shape: int) -> bool:
-        """Whether a tensor of this name is stored, and of this shape if one is given: checkpoints may differ."""
+        """Whether a tensor of this name, and of this shape if one is given, is stored."""
         ...
 
 
@@ -100,7 +100,7 @@ def stacked(parts: Sequence[Weight]) -> list[Weight]:
 
 
 def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """As `torch.cat`, which imports torch's compiler for tensors without storage, and takes a second for that."""
+    """Like `torch.cat`, but does not spend a second on importing torch's compiler for tensors without storage."""
     first = parts[0]
     if not first.is_meta:
         return torch.cat(list(parts), dim)

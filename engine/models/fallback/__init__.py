@@ -1,4 +1,4 @@
-"""Any other decoder: what transformers knows and no family here implements runs through its model, slower."""
+"""All other decoders: a model without a family here runs, more slowly, through transformers' implementation."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Our paged attention behind transformers' attention interface.
 
-transformers' attention modules call what is registered under their configuration's `attn_implementation` with queries,
-keys and values after rotary embedding. Here keys and values go to the paged cache, and queries attend to that: the
-packed row [1, T] of a step holds tokens of any sequences, each at its own position. vLLM's backend for transformers and
-transformers' own continuous batching do the same. No mask is made: the step says which tokens a query sees.
+transformers' attention modules call the function registered under their configuration's `attn_implementation` with
+rotated queries, keys and values. Our function writes keys and values to the paged cache, to which queries then attend:
+a step's packed row [1, T] has tokens of any sequences, each at its own position. vLLM's backend for transformers and
+transformers' own continuous batching do the same. No mask is needed, since the step determines which tokens a query
+sees.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class PagedLayer:
         cache, tokens = context.caches[self.index], context.tokens
         widened = [functional.pad(x[0].transpose(0, 1), (0, self.width - x.shape[-1])) for x in (q, k, v)]
         qkv = torch.cat(widened, dim=1)  # [T, heads, width]
-        # Queries and keys are rotated already: this table has one position, and turns nothing.
+        # Queries and keys are rotated already, so this table has a single position, which does not rotate.
         half = qkv.shape[-1] // 2
         rotary = Rotary(torch.ones(1, half, device=qkv.device), torch.zeros(1, half, device=qkv.device))
         nowhere = torch.zeros_like(tokens.positions)
@@ -94,7 +95,7 @@ def _attend(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it, with sinks in `s_aux`. All else that attention depends on was seen in a dry run."""
+    """Attention as called by transformers, with sinks in `s_aux`. The dry run has found all its other parameters."""
     del attention_mask
     layer: PagedLayer = getattr(module, _ATTRIBUTE)
     return layer(query, key, value, s_aux), None

@@ -1,7 +1,7 @@
-"""Attention modules that do not go through transformers' attention interface: their passes again, through it.
+"""Forward passes, through transformers' attention interface, for attention modules that bypass it.
 
-These are BLOOM's, MPT's and Falcon's. The first two have ALiBi, and so have Falcon's smallest models: `slopes`, which
-transformers' own functions compute.
+These are BLOOM's, MPT's and Falcon's. The first two and Falcon's smallest models have ALiBi; transformers' own
+functions compute its `slopes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Module = Any  # an attention module, with whatever its class has
 
 
 def through_interface(model: PreTrainedModel) -> None:
-    """Have the model's attention modules call what `attend_by` names; nothing is to be done for most models."""
+    """Make the model's attention modules call the implementation set by `attend_by`; most models already do."""
     made = BY_HAND.get(model.config.model_type)
     if made is None:
         return
@@ -38,7 +38,7 @@ def through_interface(model: PreTrainedModel) -> None:
 
 
 def attend_by(model: PreTrainedModel, implementation: str) -> None:
-    """Name what the model's attention modules call."""
+    """Set the implementation that the model's attention modules call."""
     if model.config.model_type in BY_HAND:  # transformers believes that they call nothing
         model.config._attn_implementation_internal = implementation
     else:

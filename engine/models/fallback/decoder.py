@@ -1,4 +1,4 @@
-"""A decoder that transformers computes, all but its attention."""
+"""A decoder computed by transformers, except for its attention."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ class _Output(tuple[Tensor]):
         return self[0]
 
     def __getattr__(self, name: str) -> None:
-        """Whatever else a head passes on."""
+        """None for any other field that a head passes on."""
         if name.startswith("__"):
             raise AttributeError(name)
 
 
 class _Given(nn.Module):
-    """Stands for the model below a head: its hidden states are the embeddings that it is called with."""
+    """Replaces the model below a head; its hidden states are the embeddings passed to it."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _Given(nn.Module):
         return self
 
     def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> _Output:
-        """What a model below a head returns."""
+        """The embeddings, in the form that a model below a head returns."""
         return _Output(inputs_embeds)
 
 

@@ -1,8 +1,8 @@
-"""What a model's attention modules do, as seen in a forward pass of tensors without storage.
+"""Finds out what a model's attention modules do, by a forward pass of tensors without storage.
 
 Each call of the attention interface is recorded with its head sizes, its scale and its mask. Masks are not guessed from
-configurations: transformers' functions that make masks are asked which tokens a query sees. UnsupportedModelError for
-what paged attention does not compute.
+configurations: transformers' functions that make masks are asked which tokens a query sees. UnsupportedModelError if
+paged attention can't compute the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _of_any_length(kinds: object) -> object:
 
 
 class _Recorder:
-    """Takes the place of attention and of the functions that make its masks."""
+    """Replaces attention and the functions that make its masks, and records calls."""
 
     def __init__(self, max_context: int) -> None:
         self._max_context = max_context

@@ -1,7 +1,7 @@
-"""What the fallback runs and what it refuses, by a configuration and its class, before any model is built.
+"""Decides by a configuration and its class, before any model is built, whether the fallback runs it.
 
-`CHECKED` are architectures that were found to run, `REFUSED` some that do not. tests/unit/engine holds both against
-small random models, token for token, thus the tables say what is.
+`CHECKED` lists architectures known to run, `REFUSED` some that do not. tests/unit/engine verifies both tables, token by
+token, with small random models.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Checks a model that transformers computes by running a few tokens of it.
 
-A token must be computed from its own sequence alone. A model that mixes the tokens of a row otherwise than by attention
-(a convolution, a shift, experts with a capacity), or that takes a token's place in the row for its position, would be
-wrong in steps of several sequences. So a few tokens are computed beside different neighbours, at different places of
-the row, at once and in two steps, and the results must agree. It is also found out whether a step can be captured in a
-CUDA graph with the same result.
+A token must be computed from its own sequence alone. A model that mixes the tokens of a row by other means than
+attention (a convolution, a shift, experts with a capacity), or that takes a token's place in the row for its position,
+would be wrong in steps of several sequences. The check therefore computes a few tokens with different neighbours, at
+different places in the row, in one step and in two, and the results must agree. It also finds out whether a CUDA graph
+of a step gives the same result.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Parts that model families are composed of. They hold weights; what a step needs beside them is its context."""
+"""Parts that model families are composed of. They hold weights; all else that a step needs is in its context."""

@@ -1,7 +1,7 @@
-"""Linear layers that adapters may change: a wrapper around any of them, and the adapters' weights on the device.
+"""Linear layers that adapters can change: a wrapper for any linear layer, and the adapters' weights on the device.
 
-A wrapper costs nothing while no token of a pass has an adapter: `tokens` is None then. All weights of one adapter lie
-together, in a slot, so that one copy brings them from host memory.
+A wrapper costs nothing in a pass without adapters, in which `tokens` is None. All weights of an adapter are contiguous
+in its slot, so that one copy transfers them from host memory.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class HostWeights(NamedTuple):
 
 
 class AdapterBank:
-    """The layers of a model that adapters may change, and the slots on its device, once there are any.
+    """The layers of a model that adapters can change, and the slots on its device once they are allocated.
 
-    `tokens` says which slots the tokens of the pass have that is being launched.
+    `tokens` has the slots of the tokens in the pass being launched.
     """
 
     def __init__(self, operations: Operations) -> None:
@@ -83,7 +83,7 @@ class AdapterBank:
 
     @property
     def slots(self) -> int:
-        """How many there are; 0 until `allocate`."""
+        """The number of slots; 0 until `allocate`."""
         return len(self._ranks) if self.weights else 0
 
     @property
@@ -100,7 +100,7 @@ class AdapterBank:
         return max((site.low(padded(rank)) for site in self._sites), default=0)
 
     def allocate(self, slots: int, rank: int, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Make room for so many adapters of at most this rank, and for passes of so many tokens."""
+        """Allocate `slots` adapters of at most `rank`, and buffers for passes of at most `tokens` tokens."""
         rank = padded(rank)
         self._pool = torch.zeros(slots, self.numbers_per_slot(rank), dtype=dtype, device=device)
         self._ranks = torch.zeros(slots, len(self._sites), dtype=torch.int32, device=device)
@@ -111,7 +111,7 @@ class AdapterBank:
         ]
 
     def release(self) -> None:
-        """Give up the slots, or what there is of them after a failure."""
+        """Free the slots, even if a failure left them incomplete."""
         self.tokens, self.weights = None, []
         self._pool = self._ranks = self._slots = torch.empty(0)
 
@@ -138,11 +138,11 @@ class AdapterBank:
         return self._slots
 
     def begin(self, count: int) -> None:
-        """The next pass has so many tokens, whose slots are in the buffer."""
+        """Begin a pass of `count` tokens, whose slots are in the buffer."""
         self.tokens = self.operations.sort_by_adapter(self._slots[:count], self.slots)
 
     def narrow(self, wanted: Tensor) -> None:
-        """The rest of the pass is for these tokens [R] int64 only."""
+        """Restrict the rest of the pass to these tokens [R] int64."""
         if self.tokens is not None:
             self.tokens = self.operations.sort_by_adapter(self._slots.index_select(0, wanted), self.slots)
 
@@ -152,7 +152,7 @@ class AdapterBank:
 
 
 class AdaptedLinear:
-    """A linear layer, and what the adapters of a pass's tokens add to it."""
+    """A linear layer that adds the low-rank products of its tokens' adapters."""
 
     def __init__(self, layer: Linear, site: int, bank: AdapterBank) -> None:
         self.layer, self._site, self._bank = layer, site, bank

@@ -17,10 +17,10 @@ from thothy_ai.kernels.step import StepTokens
 
 
 class LayerContext(NamedTuple):
-    """One layer's share of a step of T tokens, which it computes with beside its weights.
+    """What one layer needs, in addition to its weights, to compute a step of T tokens.
 
-    `attention` has planned the step; `memory` is this layer's: paged keys and values, or recurrent states. `given`
-    [T, N] is what the layer gets of the tokens beside the residual stream, in models that have such inputs.
+    `attention` has planned the step; `memory` is this layer's paged keys and values, or recurrent states. `given`
+    [T, N] is the layer's input other than the residual stream, in models that have such inputs.
     """
 
     operations: Operations
@@ -41,7 +41,7 @@ class LayerContext(NamedTuple):
 
 
 class TokenMixer(Protocol):
-    """The part of a layer in which tokens meet those before them, up to its output projection and from there on."""
+    """The part of a layer in which tokens see earlier ones, split before its output projection."""
 
     def __call__(self, hidden: Activations, context: LayerContext, /) -> Tensor:
         """hidden [T, hidden] -> [T, N]; the layer's memory gains the tokens."""

@@ -43,7 +43,7 @@ class GatedExpert:
 
 @dataclass(frozen=True, slots=True)
 class LatentExperts:
-    """Experts that work on a projection of each token, whose sum is projected back."""
+    """Experts that work on a projection of each token; the sum of their results is projected back."""
 
     project: Linear
     experts: Experts
@@ -70,7 +70,7 @@ class InputWeightedExperts:
 
 @dataclass(frozen=True, slots=True)
 class SparseBlock:
-    """What the chosen experts make of each normalized token, weighted, plus what the shared ones make of it, if any.
+    """The weighted results of each normalized token's chosen experts, plus those of the shared experts, if any.
 
     Like `DenseBlock`, it takes an update [R, hidden] and returns the next one; `residual` is overwritten with the sum.
     """

@@ -1,8 +1,8 @@
 """Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024) in its latent form.
 
-A token keeps one latent, which the keys and values of all heads are made of, and one rotated key. What would make keys
-of the latents is multiplied with queries instead, and what would make values with results (absorbed projections), so
-that all heads attend to the latents themselves: as if there were one KV head, whose values are a part of its keys.
+A token keeps one rotated key, and one latent from which the keys and values of all heads derive. The projection from
+latents to keys is applied to queries instead, and the one from latents to values to the results (absorbed projections).
+All heads therefore attend to the latents themselves, as if there were one KV head whose values are part of its keys.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from thothy_ai.kernels.rotary import Rotary
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """`compress` makes a token's latent and key, and before them what `queries` are made of if that has a
-    `query_norm`; otherwise they are made of the hidden state.
+    """`compress` computes a token's latent and key and, if there is a `query_norm`, before them the compressed input of
+    `queries`, which otherwise take the hidden state.
 
-    `keys` [heads, plain, rank] and `values` [heads, rank, size]: what would make keys and values of latents.
-    `interleaved`: pairs that turn lie side by side.
+    `keys` [heads, plain, rank] and `values` [heads, rank, size] are the projections from latents. `interleaved`: rotary
+    pairs are adjacent.
     """
 
     compress: Linear
@@ -42,7 +42,7 @@ class LatentAttention:
 
     @property
     def takes_fp8(self) -> bool:
-        """Whether all that multiplies the hidden state quantizes it."""
+        """Whether all layers that take the hidden state quantize it."""
         return self.compress.takes_fp8 and (self.query_norm is not None or self.queries.takes_fp8)
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:

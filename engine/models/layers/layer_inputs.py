@@ -1,4 +1,4 @@
-"""What each layer is given of every token beside the residual stream (Gemma 3n, Gemma 4's small models)."""
+"""The layers' inputs other than the residual stream (Gemma 3n, Gemma 4's small models)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LayerInputs:
 
 @dataclass(frozen=True, slots=True)
 class InputGate:
-    """What a layer makes of its input [R, N], gated by x [R, hidden]: an update of x."""
+    """An update of x [R, hidden], computed from a layer's input [R, N] gated by x."""
 
     gate: Linear
     output: Linear

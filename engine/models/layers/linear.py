@@ -1,4 +1,4 @@
-"""Linear layers, in the form that the device multiplies fastest or that holds least; chosen once, at load."""
+"""Linear layers, in the form that is fastest on the device or smallest; chosen once, at load."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Activations = Tensor | Quantized
 
 
 class Linear(Protocol):
-    """x [T, in] -> [T, out]. `num_bytes` is what it holds beside weights that it shares.
+    """x [T, in] -> [T, out]. `num_bytes` excludes weights that it shares.
 
-    `takes_fp8`: it multiplies fp8, thus the operation before it should quantize in the same pass.
+    `takes_fp8`: it multiplies fp8, so the operation before it should also quantize.
     """
 
     num_bytes: int
@@ -122,14 +122,14 @@ class Fp8Format:
     operations: Operations
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
-        """Make the layer; beside the weight only its fp8 copy is needed."""
+        """Make the layer; needs memory only for the weight and its fp8 copy."""
         if not fits_fp8(weight):
             return linear(weight, bias)
         return Fp8Linear(self.operations.quantize_fp8(weight), bias, weight.dtype, self.operations)
 
 
 class SeparateLinears:
-    """Layers of the same inputs with weights that can't be joined: their results [T, out] are concatenated."""
+    """Layers of the same inputs whose weights can't be joined; their results [T, out] are concatenated."""
 
     def __init__(self, layers: Sequence[Linear]) -> None:
         self._layers = tuple(layers)
@@ -179,5 +179,5 @@ def plain(x: Activations, dtype: torch.dtype) -> Tensor:
 
 
 def bytes_of(*tensors: Tensor | None) -> int:
-    """The bytes of those that are there."""
+    """The bytes of all tensors that are not None."""
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)

@@ -106,7 +106,7 @@ class WholeRMSNorm:
         operations.rms_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)
 
     def _over_ranks(self, parts: tuple[Tensor, Tensor], ranks: Ranks) -> None:
-        """The same with squares added up over the ranks. Ranks that have the same key head count it equally often."""
+        """Normalize with squares added up over the ranks; key heads count equally often, even if ranks share them."""
         squares = torch.stack([part.float().square().mean((1, 2)) for part in parts])
         factors = ranks.all_reduce(squares).div_(ranks.size).add_(self.eps).rsqrt_()
         for part, factor, weight in zip(parts, factors, (self.query, self.key), strict=True):

@@ -1,4 +1,4 @@
-"""Layers of which each rank has a share: their results are summed over the ranks, or gathered."""
+"""Layers divided among ranks, whose results are summed over the ranks or gathered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thothy_ai.kernels.experts import Experts
 
 
 class ReducedLinear:
-    """A layer of which each rank has a share of the inputs: x [T, share of in] -> [T, out], summed over the ranks."""
+    """A layer divided by inputs: x [T, share of in] -> [T, out], summed over the ranks."""
 
     def __init__(self, linear: Linear, ranks: Ranks) -> None:
         self._linear, self._ranks = linear, ranks
@@ -24,7 +24,7 @@ class ReducedLinear:
 
 
 class GatheredLinear:
-    """A layer of which each rank has a share of the outputs, the last one perhaps fewer: x [T, in] -> all [T, out]."""
+    """A layer divided by outputs (the last rank can have fewer): x [T, in] -> [T, out] of all ranks."""
 
     def __init__(self, linear: Linear, outputs: int, ranks: Ranks) -> None:
         self._linear, self._outputs, self._ranks = linear, outputs, ranks
@@ -40,7 +40,7 @@ class GatheredLinear:
 
 @dataclass(frozen=True, slots=True)
 class ReducedExperts:
-    """Experts of each of which every rank has a share of the inner size."""
+    """Experts whose inner sizes are divided among the ranks; results are summed."""
 
     experts: Experts
     ranks: Ranks
@@ -51,7 +51,7 @@ class ReducedExperts:
 
 @dataclass(frozen=True, slots=True)
 class SharedEmbedding:
-    """Token embeddings times `factor`: `table` has rows `first` and on of all."""
+    """Token embeddings times `factor`; this rank's `table` begins with row `first` of the whole table."""
 
     table: Tensor
     first: int

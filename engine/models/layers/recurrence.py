@@ -19,8 +19,8 @@ class GatedDeltaNet:
     """A memory of values by keys for each head, which forgets by gates and learns by the delta rule (Yang et al.,
     "Gated Delta Networks", 2025).
 
-    `projection` is merged: what the convolution mixes (queries, keys, values), the gates of results, and what each
-    head learns and forgets by. `norm` [values of a head] is that of results, by head.
+    `projection` is merged: the convolution's inputs (queries, keys, values), the gates of results, and each head's
+    inputs to the learning and forgetting rates. `norm` [values of a head] normalizes results by head.
     """
 
     projection: Linear
@@ -46,7 +46,7 @@ class GatedDeltaNet:
         return operations.gated_rms_norm(read, self._split(projected)[1], self.norm, self.norm_eps)
 
     def _split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What the convolution takes, the gates of results, what is learned and what is forgotten by."""
+        """Split into the convolution's inputs, the gates of results, and the inputs to learning and to forgetting."""
         heads = len(self.gates.rate)
         sizes = (len(self.convolution.weight), heads * len(self.norm), heads, heads)
         inputs, gate, learned, forgotten = projected.split(sizes, dim=1)
@@ -61,9 +61,9 @@ class GatedDeltaNet:
 class StateSpace:
     """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024).
 
-    `projection` is merged: the gates of results, what the convolution mixes (values, and what they are written and read
-    by), and what steps are computed of; each is multiplied by its own of the `factors`, if there are any. `norm`
-    [heads * values] is that of gated results, over each of `norm_groups`, or None.
+    `projection` is merged: the gates of results, the convolution's inputs (values, and the vectors by which they are
+    written and read), and the inputs to step sizes; each row is multiplied by its factor, if there are `factors`.
+    `norm` [heads * values] normalizes gated results in `norm_groups` groups; None: no norm.
     """
 
     projection: Linear

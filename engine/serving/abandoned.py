@@ -1,8 +1,8 @@
-"""`AbandonedUsageStore`: usage of requests whose client disconnected before it can have recorded it.
+"""`AbandonedUsageStore`: usage of requests whose client disconnected before it could record it.
 
-A client that disconnects leaves unrecorded usage behind: of requests that are then aborted, and of results that were
-on their way. The next client that asks takes it over. Request ids are the clients' own, so they have to be unique
-across clients, as a worker's are ("job.attempt").
+A client that disconnects leaves unrecorded usage behind: that of its aborted requests, and of results on their way. The
+next client that asks takes it over. Request ids are the clients' own, so they must be unique across clients, as a
+worker's are ("job.attempt").
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import AbandonedRequest, AbandonedStats, AbandonedUsage
 
 MAX_KEPT = 100_000
-MAX_BATCH = 10_000  # per reply: a frame has a size limit, and building one blocks the other clients
+MAX_BATCH = 10_000  # per reply; frames have a size limit, and building one blocks other clients
 
 
 class AbandonedUsageStore:
@@ -23,7 +23,7 @@ class AbandonedUsageStore:
 
     @property
     def stats(self) -> AbandonedStats:
-        """How many can be taken, and how many were dropped."""
+        """How many records can be taken, and how many were dropped."""
         return AbandonedStats(len(self._seconds), self._dropped)
 
     def add(self, request_id: str, compute_seconds: float) -> None:

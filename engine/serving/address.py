@@ -1,4 +1,4 @@
-"""Where an engine listens: a Unix socket, or a TCP port of this machine, never another's: frames are not encrypted.
+"""Where an engine listens: a Unix socket or a TCP port, on this machine only, since frames are not encrypted.
 
 A Unix socket is protected by its file mode. Any account of the machine can reach a TCP port, so an engine that listens
 on one requires a token, a secret that it shares with its clients.
@@ -42,12 +42,12 @@ Address = UnixAddress | TcpAddress
 
 
 def admissions_path(address: Address) -> Path | None:
-    """The file beside a Unix socket in which its engine records what it has begun; a TCP port has none."""
+    """The file next to a Unix socket in which its engine records begun requests; a TCP port has none."""
     return Path(address.path + SUFFIX) if isinstance(address, UnixAddress) else None
 
 
 def admissions_at(url: str) -> Path | None:
-    """The same by URL; an engine that listens nowhere (the URL is empty) has none either."""
+    """`admissions_path` by URL; None also for an empty URL, when the engine does not listen."""
     return admissions_path(parse_address(url)) if url else None
 
 
@@ -68,7 +68,7 @@ def parse_address(url: str) -> Address:
     if parts.scheme != "tcp" or not host or port is None:
         raise InvalidRequestError(f"engine URL {url!r}: it must be unix:///path or tcp://127.0.0.1:port")
     loopback = host == "localhost"
-    with suppress(ValueError):  # another name
+    with suppress(ValueError):  # a host name other than an address
         loopback = loopback or ipaddress.ip_address(host).is_loopback
     if not loopback:
         raise InvalidRequestError(f"engine URL {url!r}: the engine is reachable from its own machine only (127.0.0.1)")
@@ -76,7 +76,7 @@ def parse_address(url: str) -> Address:
 
 
 def listen_address(url: str, token: str | None) -> Address:
-    """Where an engine may listen; InvalidRequestError for a TCP port without a token."""
+    """Parse the address that an engine shall listen on; InvalidRequestError for a TCP port without a token."""
     address = parse_address(url)
     if isinstance(address, TcpAddress) and not token:
         raise InvalidRequestError(

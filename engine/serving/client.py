@@ -1,6 +1,6 @@
-"""`EngineClient`, the contract of an engine's clients, which belong to the asyncio loop they are started in.
+"""`EngineClient`, the contract of an engine's clients. A client belongs to the asyncio loop in which it was started.
 
-`SocketEngineClient` connects to an engine process and reconnects by itself. It needs no torch.
+`SocketEngineClient` connects to an engine process and reconnects automatically. It needs no torch.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class EngineClient(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether a request could be sent now."""
+        """Whether a request can be sent now."""
 
     async def start(self) -> None:
-        """Try to connect; from then on the client reconnects by itself. Never fails, and may be called again."""
+        """Try to connect; afterwards the client reconnects automatically. Never fails, and can be called again."""
 
     async def info(self) -> EngineInfo:
         """Fixed properties of the engine; EngineLostError while not connected."""
@@ -40,7 +40,7 @@ class EngineClient(Protocol):
         """Its gauges and counters; EngineLostError while not connected."""
 
     async def vocabulary(self) -> tuple[bytes, ...]:
-        """The bytes of each token, by its id; none for a special one. EngineLostError while not connected."""
+        """The bytes of each token, by id; empty for special tokens. EngineLostError while not connected."""
 
     async def take_abandoned_usage(self) -> AbandonedUsage:
         """Usage of requests whose client disconnected, each reported once. Call it only when `stats` counts some."""
@@ -49,7 +49,7 @@ class EngineClient(Protocol):
         """Send a request; EngineLostError while not connected. `result()` raises the engine's own refusals."""
 
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
-        """Whether an engine session that has died was working on one of these requests, as far as is known."""
+        """Whether a dead engine session was, or may have been, working on one of these requests."""
 
     async def adapters(self) -> tuple[AdapterInfo, ...]:
         """The adapters that requests may name, sorted by name. EngineLostError while not connected.
@@ -58,14 +58,14 @@ class EngineClient(Protocol):
         """
 
     async def load_adapter(self, name: str, folder: str) -> AdapterInfo:
-        """Load a PEFT folder of the engine's machine under this name; one that has the name is replaced.
+        """Load a PEFT folder on the engine's machine under this name; an adapter of the same name is replaced.
 
-        Raises what the engine refuses it with: AdapterLoadError, or InvalidRequestError for the name. The first takes
-        seconds on a GPU, in which steps wait.
+        Raises AdapterLoadError, or InvalidRequestError for the name. On a GPU, the first load takes seconds, during
+        which steps wait.
         """
 
     async def unload_adapter(self, name: str) -> None:
-        """Have the engine refuse further requests for an adapter; UnknownAdapterError if it has none of the name."""
+        """Have the engine refuse further requests for an adapter; UnknownAdapterError for an unknown name."""
 
     async def stop_accepting(self) -> None:
         """Have the engine refuse new requests; returns once it does."""
@@ -83,10 +83,10 @@ def connect(url: str, token: str | None = None) -> SocketEngineClient:
 
 
 def had_begun(urls: Sequence[str], session_id: UUID | None, request_ids: Sequence[str]) -> bool:
-    """Whether the killed engine of this session, at one of these URLs, had begun with one of these requests.
+    """Whether the killed engine of this session, at one of these URLs, had begun one of these requests.
 
-    True if that is not known: an engine on a TCP port leaves no record. One on a Unix socket whose record is gone ended
-    by itself.
+    True if unknown, since an engine on a TCP port leaves no record. If the record next to a Unix socket is gone, the
+    engine had ended in order.
     """
     paths = [admissions_at(url) for url in urls]
     if session_id is None:

@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 10.0  # for a hello to arrive, and for the last frames to be sent
-_LINGER_SECONDS = 3.0  # for the client to close after them: less than a supervisor waits before it kills
-_MAX_REPORTED = 10_000  # results that a client may not have recorded yet: more than a worker has in flight
+_LINGER_SECONDS = 3.0  # for the client to close afterwards; less than a supervisor's grace period
+_MAX_REPORTED = 10_000  # results that a client may not have recorded yet; more than a worker has in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the connections of one server have in common. `token` None: clients need none."""
+    """State shared by the connections of one server. `token` None: clients need no token."""
 
     backend: Backend
     abandoned: AbandonedUsageStore
@@ -57,7 +57,7 @@ class Shared:
 
 
 class Connection:
-    """Owns one client's requests. Ids are per connection: two clients may use the same ones, also after a reconnect."""
+    """Owns one client's requests. Ids are per connection, so that clients, or a reconnected one, can reuse them."""
 
     def __init__(self, number: int, shared: Shared, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._prefix = f"{number}."
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """No request is in flight and all outputs have been written, or the client has disconnected."""
+        """Whether no request is in flight and all outputs are written, or the client has disconnected."""
         return self._closed or (not self._open and not self._unsent.is_set())
 
     async def serve(self) -> None:
@@ -106,7 +106,7 @@ class Connection:
             await self._close()
 
     async def _frames(self) -> AsyncIterator[Frame]:
-        """Frames as they arrive; nothing more is read from a client that does not read its outputs."""
+        """Yield frames as they arrive; reading pauses while the client does not read its outputs."""
         buffer = FrameBuffer()
         while chunk := await self._reader.read(_CHUNK):
             for payload in buffer.feed(chunk):
@@ -173,7 +173,7 @@ class Connection:
         change.add_done_callback(done)
 
     def _sink(self, outputs: list[Output]) -> None:
-        """Called from the backend's thread; once the loop is closed, outputs have no recipient."""
+        """Take outputs on the backend's thread; once the loop is closed, they are dropped."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._deliver, outputs)
 
@@ -194,7 +194,7 @@ class Connection:
         self._unsent.set()
 
     async def _send_outputs(self) -> None:
-        """Runs until the connection ends, and ends it if outputs cannot be sent: the client would wait forever."""
+        """Send outputs until the connection ends. If they cannot be sent, end it, or the client would wait forever."""
         try:
             while await self._unsent.wait():
                 for batch in self._outbox.take():
@@ -231,9 +231,8 @@ class Connection:
 
 
 def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
-    """As many frames as it takes. A result that fits none becomes a failure: it must not cost others their own.
-
-    Of a character that UTF-8 cannot carry, its escape is sent.
+    """The outputs in as many frames as needed. A result too large for a frame becomes a failure, so that the others
+    still arrive. Characters that UTF-8 cannot encode are escaped.
     """
     parts: tuple[Sequence[Output], ...]
     try:
@@ -262,7 +261,7 @@ def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
 
 
 def _check_hello(frame: Frame | None, token: str | None) -> None:
-    """ProtocolError or EngineAuthenticationError unless it is a client's that knows the token, if one is required."""
+    """ProtocolError unless the frame is a hello; EngineAuthenticationError unless it has the token, if required."""
     match frame:
         case None:
             raise ConnectionResetError("it closed the connection without a hello")

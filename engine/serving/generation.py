@@ -1,4 +1,4 @@
-"""Requests in flight, as a client sees them: a handle per request, and the registry that receives their outputs."""
+"""A client's requests in flight: a handle per request, and the registry that receives their outputs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Generation:
         self.id = request_id
         self._abort = abort
         self._stream = stream
-        self._deltas: list[Delta] = []  # that have arrived since the last batch
-        self._arrival: asyncio.Future[None] | None = None  # of a delta or the end; a future costs half of an `Event`
-        self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
+        self._deltas: list[Delta] = []  # arrived since the last batch
+        self._arrival: asyncio.Future[None] | None = None  # of a delta or the end; costs half of an `Event`
+        self.usage: Usage | None = None  # once it has ended; None if it never ran or was lost
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         # A failure that is never awaited counts as retrieved, so that asyncio does not log it.
         self._done.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -37,8 +37,8 @@ class Generation:
         return await self.text_beyond(0)
 
     async def text_beyond(self, characters: int) -> str:
-        """Wait for the next report, after which the text is longer than so many characters, and return it; the whole
-        text once it has ended. Raises as `result` does.
+        """Wait for the next report with a text longer than `characters`, and return that text; the whole text once it
+        has ended. Raises as `result` does.
         """
         while not self._done.done():
             if self._early.reached and len(self._early.text) > characters:
@@ -69,8 +69,8 @@ class Generation:
                 yield delta
 
     async def batches(self) -> AsyncIterator[Sequence[Delta]]:
-        """All deltas that have arrived since the last batch, once there is one; each delta is in one batch. Only one
-        may wait for the next batch at a time.
+        """Wait for deltas, and yield all that have arrived since the last batch; each delta is in one batch. Only one
+        consumer can wait at a time.
         """
         while self._deltas or not self._done.done():
             if not self._deltas:
@@ -104,8 +104,8 @@ class Generation:
 
 
 class _Early:
-    """The first choice's text by its deltas: until it has `report_after` tokens, and, `again`, beyond. Used on the loop
-    it is made in.
+    """Collects the first choice's text from its deltas until it has `report_after` tokens or, with `again`, beyond.
+    Used on the loop in which it is made.
     """
 
     def __init__(self, report_after: int, *, again: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a connection still has to send. It stays small under a slow client: at most one delta per request and choice."""
+"""The outputs that a connection must still send. They stay few for a slow client: one delta per request and choice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Outbox:
         return bool(self._deltas or self._ends)
 
     def add(self, output: Output) -> None:
-        """Queue an output; a delta is merged into one of its choice that still waits."""
+        """Queue an output; a delta is merged into a waiting delta of its choice."""
         if not isinstance(output, Delta):
             self._ends.append(output)
             return

@@ -1,7 +1,7 @@
-"""The grammar of an answer: thoughts, then calls or what the model says, each in the model's own form.
+"""The grammar of an answer: thoughts, then calls or the text that the model says, each in the model's own form.
 
-A grammar is written in Lark, as llguidance reads it (https://github.com/guidance-ai/llguidance, docs/syntax.md). The
-core adds the rules `schema_0`, `schema_1` and so on, from JSON schemas.
+Grammars are written in llguidance's dialect of Lark (https://github.com/guidance-ai/llguidance, docs/syntax.md). The
+core adds the rules `schema_0`, `schema_1` and so on from JSON schemas.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class RuleWriter:
         self._pieces = re.compile(f"({names})")
 
     def write(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool, bound: bool) -> str:
-        """What may be said or called: the arguments of these tools have the schemas from `schema_0` on.
+        """The grammar of an answer that can say something or call these tools; their arguments have the schemas from
+        `schema_0` on.
 
-        What is said is `bound` by the schema after those. `opened`: the prompt begins a thought already.
+        With `bound`, the next schema binds what is said. `opened`: the prompt has already begun a thought.
         """
         form, begin, marked = self._form, self._form.calls.begin, self._form.calls.marked
         never_said = [] if marked else [begin + form.calls.head(tool.name) for tool in tools]
@@ -60,7 +61,7 @@ class RuleWriter:
         return "\n".join([self._start(lines, opened=opened), *lines])
 
     def segments(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool) -> Segments:
-        """The pieces of an answer of calls of these tools; without any, of a JSON text."""
+        """The pieces of an answer that calls these tools; without tools, of an answer that is a JSON text."""
         form, calls = self._form, self._form.calls
         thought, end = "", ""
         if form.thought is not None:
@@ -94,7 +95,7 @@ class RuleWriter:
         return PairSegment(key, after, parameter.required, texts=null, text=text, strings=parameter.strings)
 
     def _text(self, parameter: Parameter, form: PairForm) -> str:
-        """The expression of a value without quotes, in which nothing ends it."""
+        """The expression of a value without quotes, which cannot contain what ends it."""
         found = bare_strings(parameter.strings)
         assert found is not None
         if self._is_token(form.after_text):
@@ -134,7 +135,7 @@ class RuleWriter:
         return [f"calls: {lead}{first}{more} {self._literal(form.after_arguments + form.end)}", *sorted(alike), *heads]
 
     def _pairs(self, tool: int, parameters: Sequence[Parameter], form: PairForm, schemas: int) -> list[str]:
-        """The arguments of a tool, in order; `more_x_y` are those from the y-th on that others stand before."""
+        """The rules of a tool's arguments, in order; `more_x_y` has those from the y-th on, after other arguments."""
         lines, firsts, between = list[str](), list[str](), self._literal(form.between)
         after, quote = self._literal(form.after_text), self._literal(form.quote)
         for at, parameter in enumerate(parameters):
@@ -183,6 +184,6 @@ def _json_signs(text: str) -> str:
 
 
 def _but_for(beginnings: Sequence[str], expression: str) -> str:
-    """What matches the expression and does not begin like this."""
+    """The expression, restricted to texts without these beginnings."""
     others = "".join(f" & ~({_GAP} {_quoted(each)} {_ANY})" for each in beginnings)
     return f"({expression}){others}" if others else expression

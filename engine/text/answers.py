@@ -1,4 +1,4 @@
-"""How one model answers: the grammar of a request's answer, and what divides it."""
+"""The form of a model's answers: the grammar of a request's answer, and the divider of its text."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Tool = dict[str, Any]  # a definition
 
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
-    """The form of one request's answers. `rules` bind them, unless a `schema` alone does, or nothing."""
+    """The form of one request's answers, bound by `rules`, by a `schema` alone, or by nothing."""
 
     marks: Marks
-    tools: tuple[CalledTool, ...]  # that may be called
+    tools: tuple[CalledTool, ...]  # that can be called
     opened: bool
     rules: AnswerRules | None
 
     def divider(self) -> Divider:
-        """What divides one of the answers."""
+        """A divider for one of the answers."""
         return Divider(self.marks, self.tools, opened=self.opened)
 
 
@@ -50,12 +50,12 @@ class Answers:
         self._rules, self._marks = RuleWriter(form, added), Marks(form, added, special)
 
     def is_opened_by(self, prompt: str) -> bool:
-        """Whether a prompt begins a thought that the answer goes on with."""
+        """Whether a prompt begins a thought, which the answer continues."""
         return self.form.thought is not None and prompt.rstrip().endswith(self.form.thought[0])
 
     def of(self, request: GenerationRequest, *, opened: bool) -> AnswerShape | None:
-        """Of a request whose output is divided; None if nothing of it can be but what the model says. `opened`: its
-        prompt begins a thought.
+        """The shape for a request with divided output; None if the output can only be text that the model says.
+        `opened`: the prompt begins a thought.
         """
         tools = request.tools if request.tools and request.tools.choice is not ToolChoice.NONE else None
         thinks = self.form.thought is not None
@@ -91,7 +91,7 @@ class Answers:
 
 
 def definitions(tools: Tools) -> list[Tool]:
-    """The tools' definitions; InvalidRequestError for one that cannot be called, or not told from another."""
+    """The tools' definitions; InvalidRequestError if one cannot be called, or cannot be distinguished from another."""
     defined: list[Tool] = []
     seen: dict[str, int] = {}
     for at, text in enumerate(tools.definitions):
@@ -127,7 +127,7 @@ def check_calls(messages: Sequence[Message]) -> None:
 
 
 def _parameters(tool: Tool, place: str) -> dict[str, Any]:
-    """The schema of a tool's arguments, which are an object; of none, if none are defined."""
+    """The schema of a tool's arguments, an object; one without properties if the tool defines none."""
     schema = tool["function"].get("parameters") or _NO_ARGUMENTS
     kinds = schema.get("type", "object") if isinstance(schema, dict) else None
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
@@ -136,7 +136,7 @@ def _parameters(tool: Tool, place: str) -> dict[str, Any]:
 
 
 def _schemas_of(schema: dict[str, Any], parameters: Sequence[Parameter] | None) -> list[tuple[str, str]]:
-    """The schemas, as JSON texts, that bind a tool's arguments, and where in its own each of them is."""
+    """The schemas, as JSON texts, that bind a tool's arguments, and the place of each within the tool's schema."""
     if parameters is None:
         return [("", json.dumps(schema, ensure_ascii=False))]
     return [(f".properties.{each.name}", each.schema) for each in parameters if each.schema is not None]

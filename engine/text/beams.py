@@ -1,7 +1,7 @@
-"""A beam search as requests to the core: one token each, for every beam of every step.
+"""A beam search as requests to the core: one request of one token for every beam of every step.
 
-Beams find what they share in the prefix cache, and a beam that is dropped leaves nothing behind; each step computes a
-beam's last, incomplete block again. Only the log-probabilities of the likeliest next tokens come back.
+Beams find their common prefixes in the prefix cache, and a dropped beam leaves nothing behind. Each step recomputes a
+beam's last, incomplete block. Only the log-probabilities of the likeliest next tokens come back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Beams(GroupFollower):
         self._usage: Usage | None = None
 
     def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:  # noqa: ARG002  it has none
-        """The prompt, with one token to follow. InvalidRequestError if too many tokens end a text."""
+        """A request for the first token after the prompt. InvalidRequestError if too many tokens end a text."""
         sampling = self.request.sampling
         longest = max(1, min(sampling.max_tokens, self._max_context - len(base.prompt)))
         self._search = Search(self._wanted, self._ends, sampling.min_tokens, longest)
@@ -100,7 +100,7 @@ class Beams(GroupFollower):
         ]
 
     def _outputs(self) -> list[Output]:
-        """The failure; or the result, after its deltas if they are wanted."""
+        """The failure, or the result after its deltas, if the request streams."""
         usage = self._usage
         if usage is None or self._error is not None:
             return [Failure(self.request.id, self._error or EngineError("no text was made"), usage)]

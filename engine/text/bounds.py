@@ -1,7 +1,7 @@
-"""A lower bound of a text's tokens, from its bytes: far quicker than tokenizing, which takes seconds for megabytes.
+"""A lower bound of a text's number of tokens, from its bytes. To tokenize megabytes would take seconds.
 
-A token stands for at most as many bytes as the vocabulary's longest one. Vocabularies have long runs of spaces and
-dashes, but no long words, so that letters and digits alone give a better bound for most texts; both are computed.
+A token has at most as many bytes as the vocabulary's longest one. Vocabularies have long runs of spaces and dashes, but
+no long words, so that letters and digits alone give a better bound for most texts; both bounds are computed.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _CALL_ID = "call12345"  # as Mistral's templates want it
-_FILLER = "\ue000"  # of the private use area: no tokenizer's special tokens contain it
+_FILLER = "\ue000"  # in the private use area; no tokenizer's special tokens contain it
 _SEARCHES = frozenset(
     ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
      "count", "partition", "rpartition", "removeprefix", "removesuffix", "get")
@@ -34,7 +34,7 @@ _SEARCHES = frozenset(
 
 
 def tool_options(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The options of a template that writes these tools; some of Meta's know them by another name."""
+    """The template options that pass these tools; some of Meta's templates use another name for them."""
     return {"tools": tools, "custom_tools": tools}
 
 
@@ -46,7 +46,7 @@ class ChatTemplate:
         self._forms = ContentForms(tokenizer)
 
     def require_texts(self) -> None:
-        """UnsupportedModelError for a template that writes nothing of what a user says."""
+        """UnsupportedModelError for a template that omits a user's messages."""
         if "user" in self._forms.lost:
             raise UnsupportedModelError(
                 "the chat template writes nothing of a user's message, whether as a string or as a list of parts"
@@ -81,7 +81,7 @@ class ChatTemplate:
         return answer_form(template, written)
 
     def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages, with a system message that the template refuses (Gemma's does) at the start of the next one."""
+        """The messages; a system message that the template refuses, as Gemma's does, moves into the next message."""
         takes_system = "system" not in self._forms.lost | self._forms.refused
         if len(messages) < 2 or messages[0].role != "system" or takes_system:
             return messages
@@ -102,7 +102,7 @@ class ChatTemplate:
             filled = [replace(m, content="".join(c if c.isspace() else _FILLER for c in m.content)) for m in others]
             if not self._special.unmarked_in(self._render_marked(filled, options_)):
                 return marked
-        # The template's special tokens stand where they stand if the messages have fillers instead of theirs.
+        # The template's special tokens are those that remain when fillers replace the messages' special tokens.
         others, options_ = self._without_special(messages, options)
         if self._forms.contents(others) == self._forms.contents(messages) and options_ == options:
             return None
@@ -168,7 +168,9 @@ class ChatTemplate:
         return compiled
 
     def _mark_written(self, node: nodes.Node) -> None:
-        """Put marks into all that a part of a template may write; others are only searched for, or compared with."""
+        """Put marks into all constants that a part of a template can write, but not into those that it only searches
+        for or compares with.
+        """
         written = node.iter_child_nodes()
         match node:
             case nodes.TemplateData():

@@ -1,7 +1,7 @@
-"""The form in which a chat template reads what messages say: as strings, or as lists of parts.
+"""The form in which a chat template expects messages' contents: strings, or lists of parts.
 
-Templates of multimodal models often go through parts (`content[0]['text']`). Of a string they write nothing, and raise
-no error. Nothing declares the form, so a probe is rendered both ways, for each role.
+Templates of multimodal models often iterate over parts (`content[0]['text']`); they silently omit a string. The form is
+declared nowhere, so a probe is rendered in both forms for each role.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _PROBED = {  # in this order: the user's form is known when others' are looked f
 class ContentForms:
     """The forms that a tokenizer's template reads.
 
-    `lost` are the roles of which it writes nothing in either form, `refused` those whose messages raise an error in
-    both. Roles that are not probed get the user's form.
+    `lost` are the roles whose messages it omits in both forms, `refused` those whose messages raise an error in both.
+    Roles that are not probed get the user's form.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -50,7 +50,7 @@ class ContentForms:
             content = [{"type": "text", "text": message.content}] if in_parts else message.content
             entry: dict[str, Any] = {"role": message.role, "content": content}
             if message.thoughts:
-                # Other templates know the one name, or the other.
+                # Templates use one of the two names.
                 entry |= {"reasoning_content": message.thoughts, "thinking": message.thoughts}
             if message.calls:
                 entry["tool_calls"] = [

@@ -1,4 +1,4 @@
-"""From tokens to text, incrementally: whole characters only, and nothing that may still be part of a stop string."""
+"""From tokens to text, incrementally: only whole characters, and no text that can still become a stop string."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Divides an answer, as it comes, into what the model thinks, says and calls.
+"""Divides an answer, while it arrives, into what the model thinks, says and calls.
 
-Nothing is kept for longer than it may be part of a mark. What is gained depends on the text alone, not on how it comes
-in pieces.
+Text is held back only while it can be part of a mark. The result depends on the text alone, not on how it was split
+into pieces.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from thothy_ai.engine.api import CallDelta, ToolCall
 from thothy_ai.engine.text.answer_form import AnswerForm
 from thothy_ai.engine.text.parameters import CalledTool, Parameter
 
-SPECIAL = "\udcff"  # before the name of a special token: decoded text has no lone surrogate
+SPECIAL = "\udcff"  # precedes the name of a special token; decoded text never has a lone surrogate
 
 
 class Gained(NamedTuple):
-    """What came with a piece of text."""
+    """What the answer gained with a piece of text."""
 
     said: str = ""
     thoughts: str = ""
@@ -27,9 +27,9 @@ class Gained(NamedTuple):
 
 
 class Marks:
-    """A form's marks as a text has them: those that are tokens of their own come after `SPECIAL`, and are no marks if
-    they are spelled out. `added` are the ids of the tokenizer's added tokens by their names, `special` those of them
-    that are special, and have no text.
+    """A form's marks as they appear in a text. Marks that are tokens follow `SPECIAL`; spelled out as text, they are no
+    marks. `added` are the ids of the tokenizer's added tokens by name, `special` those that are special and thus have
+    no text.
     """
 
     def __init__(self, form: AnswerForm, added: Mapping[str, int], special: Container[str]) -> None:
@@ -86,7 +86,7 @@ class Divider:
 
     @property
     def tokens(self) -> dict[int, str]:
-        """What to push for these tokens, which have no text."""
+        """The text to push for each special token, which has none itself."""
         return self._marks.tokens
 
     @property
@@ -112,7 +112,7 @@ class Divider:
         return self._gained()
 
     def flush(self) -> Gained:
-        """Take what was held back, at the end of the answer. A mark that is not complete is none."""
+        """Take the text that was held back, at the end of the answer. An incomplete mark is text."""
         if self.thinking:
             self._think(self._held.rstrip())
         elif self._step in (self._at_start, self._at_answer, self._in_said):
@@ -177,7 +177,7 @@ class Divider:
         return False
 
     def _is_head_before(self, text: str, tool: CalledTool) -> bool:
-        """Whether the head of this tool may stand before a text: nothing may end its name but what follows it."""
+        """Whether the head of this tool can precede the text: only what follows a name may end it."""
         if self._pairs is None:
             return True
         spelled, key = self._marks.spelled, self._pairs.key
@@ -191,8 +191,8 @@ class Divider:
         return self._go_on(self._held[end:], None if self._depth or not end else self._after_arguments)
 
     def _end_of_json(self, text: str, *, scalars: bool = False) -> int:
-        """Where a JSON text ends that has begun before, or here; the text's own end if it goes on. `scalars`: it need
-        not be an object; then it ends before a sign that JSON does not have outside of strings.
+        """Where a JSON text that has begun earlier, or here, ends; the end of `text` if it continues. `scalars`: it
+        need not be an object, and then ends before a character that JSON does not allow outside of strings.
         """
         for at, sign in enumerate(text):  # few characters at a time
             if self._escaped:
@@ -233,7 +233,7 @@ class Divider:
         return False
 
     def _in_json(self) -> bool:
-        """In a value that is JSON: what ends it is no part of it."""
+        """In a JSON value, which does not include the text that ends it."""
         end = self._end_of_json(self._held, scalars=True)
         self._argue(self._held[:end])
         if end == len(self._held):
@@ -246,7 +246,7 @@ class Divider:
         return self._go_on(self._held[len(self._end_value) :], self._in_pairs)
 
     def _at_nullable(self) -> bool:
-        """Before a value without quotes that is none if it is null."""
+        """Before a value without quotes, for which `null` means no value."""
         null = "null" + self._end_text
         if self._held.startswith(null):
             self._argue("null")
@@ -276,7 +276,7 @@ class Divider:
         return False
 
     def _go_on(self, held: str, step: Callable[[], bool] | None = None) -> bool:
-        """Hold this, and go on with another step if there is one."""
+        """Hold back this text, and continue with another step, if given."""
         self._held = held
         self._step = step or self._step
         return step is not None

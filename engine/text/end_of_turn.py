@@ -1,8 +1,8 @@
-"""The token that ends an assistant's turn, where nothing but the chat template says which one that is.
+"""The token that ends an assistant's turn, for models of which only the chat template shows it.
 
-A checkpoint's generation_config.json lists the tokens at which generation stops. Where it is missing, as it often is
-beside fine-tuned or converted weights, the configuration may name only the end of a text (Gemma's `<eos>`), while the
-model ends its answers with what its template writes after them (`<end_of_turn>`).
+A checkpoint's generation_config.json lists the tokens at which generation stops. Fine-tuned or converted weights often
+lack it. Their configuration may name only the end-of-text token (Gemma's `<eos>`), while the model ends its answers
+with the token that its template writes after them (`<end_of_turn>`).
 """
 
 from __future__ import annotations

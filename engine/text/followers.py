@@ -1,7 +1,7 @@
-"""How the frontend follows a request, which may be several requests to the core.
+"""How the frontend follows a client's request, which can need several requests to the core.
 
-The first of them has the id of the whole; the others' ids are made from it. Each is computed separately, and finds the
-prompt in the prefix cache. The usage of the whole is their sum.
+The first core request has the client request's id; the others' ids derive from it. Each is computed separately, and
+finds the prompt in the prefix cache. The usage of the client's request is their sum.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class Follower(Protocol):
 
     @property
     def core_ids(self) -> tuple[str, ...]:
-        """Ids of all requests that it may make."""
+        """Ids of all core requests that it can make."""
 
     def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:
-        """The first requests; `base` is what the core would get for the request, were it a single one. `answer`: how
-        its output is divided, if it is.
+        """The first core requests; `base` is the core request if a single one were enough. `answer`: how the output is
+        divided, if it is.
         """
 
     def advance(self, event: Event) -> Advance:
         """What follows from an event of one of its requests; at the end of the last, the result or the failure."""
 
     def fail(self, event: Event, error: EngineError) -> Advance:
-        """End with this error, since `advance` raised an exception for the event."""
+        """End with this error, which `advance` raised for the event."""
 
     def start_deltas(self) -> list[Output]:
         """Send deltas from now on; returns the deltas that are due already. No effect if it sends them already."""
 
     def stop(self) -> Sequence[Stop]:
-        """End early; returns the core requests to stop for it, besides the one with the request's own id."""
+        """End early; returns the core requests to stop, except the one with the request's own id."""
 
 
 def core_ids(request_id: str, count: int) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
 
 
 class GroupFollower:
-    """How a request that is `count` requests to the core at most ends early."""
+    """The early end of a request that makes at most `count` core requests."""
 
     def __init__(self, request: GenerationRequest, sink: Sink, count: int) -> None:
         self.request, self.sink = request, sink
@@ -81,13 +81,13 @@ class GroupFollower:
         self._late_deltas = request.stream
 
     def fail(self, event: Event, error: EngineError) -> Advance:
-        """End at once: no usage is known that could be waited for."""
+        """End at once, since no usage is to be expected."""
         del event
         stops = [Stop(core_id) for core_id in self.core_ids]
         return Advance([Failure(self.request.id, error)], stops=stops, ended=True)
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """Stop all that is open. The first error is kept, unless it only says that its request was not the cause."""
+        """Stop all open core requests. The first error is kept, unless it is an UninvolvedError."""
         if self._error is None or isinstance(self._error, UninvolvedError):
             self._error = error or self._error
         self._aborted = error is None

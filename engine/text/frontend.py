@@ -3,10 +3,10 @@
     submit ──▶ input thread: templates, tokenizer         ──▶ core
     sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
 
-Neither thread is the core's, which may be another process. The input thread announces each stream through the same
-queue, so that the output thread alone owns the streams, and knows each of them before its first token. It writes the
-prompts that wait, and has them tokenized together, on as many threads as the tokenizers library has. The batches are
-small, so that the first prompts reach the core while the others are still written.
+The core runs on neither of these threads, and can be in another process. The input thread announces each stream through
+the queue of the core's events, so that the output thread alone owns the streams, and knows each one before its first
+token. The input thread writes waiting prompts and tokenizes them together, on the tokenizers library's threads. Batches
+are small, so that the first prompts reach the core while others are still being written.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 
 log = logging.getLogger(__name__)
 
-_BATCH_CHARACTERS = 1 << 17  # tokenized at once: 40 ms of a single thread
+_BATCH_CHARACTERS = 1 << 17  # tokenized at once; 40 ms on a single thread
 
 Work = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TextTools:
-    """The parts that are made from a model's tokenizer."""
+    """The parts that depend on a model's tokenizer."""
 
     prompts: PromptEncoder
     vocabulary: TokenBytes
@@ -52,7 +52,7 @@ class TextTools:
 
 
 class _Written(NamedTuple):
-    """A request whose prompt is to be tokenized."""
+    """A request whose prompt is written but not tokenized."""
 
     follower: Follower
     submitted_at: float
@@ -75,13 +75,13 @@ class Frontend:
         self._inputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._written: list[_Written] = []  # the input thread's
         self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._open: set[str] = set()
         self._refused = self._repetitions = self._saved_tokens = 0
         self._errors: Counter[str] = Counter()  # by code
         self._stopped = False
         self._accepting = True
-        self._followers: dict[str, Follower] = {}  # by the ids that the core knows; the output thread's, like the next
+        self._followers: dict[str, Follower] = {}  # by the core's ids; this and the next belong to the output thread
         self._closing = False
         self._core = make_core(self._on_events)
         self._longest = self._core.info().max_context  # a prompt must be shorter
@@ -241,7 +241,7 @@ class Frontend:
                 continue
             try:
                 advance = follower.advance(event)
-            except Exception as error:  # ends this request, and no other of this step
+            except Exception as error:  # only this request of the step fails
                 log.exception("the output of request %s cannot be made", follower.request.id)
                 advance = follower.fail(event, EngineError(f"the output cannot be made: {error!r}"))
             if advance is NOTHING:  # as for most tokens

@@ -1,5 +1,5 @@
-"""Tools for models whose chat templates have none: they are described in a system message, and calls and what came of
-them are written as texts.
+"""Tools for models whose chat templates don't support them: a system message describes the tools, and calls and their
+results are written as texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ To call one, write its name and its arguments, an object that matches its parame
 
 
 def with_texts(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Sequence[Message]:
-    """The messages without calls and tools."""
+    """The messages, with tools, calls and their results written as texts."""
     written: list[Message] = []
     if tools:
         lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)

@@ -1,4 +1,4 @@
-"""The text files of a model's folder, as a load reads them: its configuration and its tokenizer."""
+"""The text files of a model's folder that loading needs: its configuration and its tokenizer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LocalText:
 
 
 def core_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path | None = None) -> CoreTokenizer:
-    """The core's part of a tokenizer that was loaded from `folder`; that neither pads nor truncates afterwards."""
+    """The core's part of a tokenizer loaded from `folder`, whose padding and truncation are switched off."""
     definition = unlimited(tokenizer).to_str()
     turn = None if folder is not None and names_ends(folder) else end_of_turn(tokenizer)
     return CoreTokenizer(definition, tokenizer.eos_token_id, turn)

@@ -1,4 +1,4 @@
-"""The parameters of a tool whose arguments a model writes one by one, as pairs of a name and a value."""
+"""The parameters of a tool, for models that write arguments as pairs of a name and a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thothy_ai.engine.grammar.bare import BareSearch
 from thothy_ai.engine.text.answer_form import PairForm
 
 _DEFINED = ("$defs", "definitions")
-_ROOT = "$root"  # the definition that stands for the schema of all arguments in that of one
+_ROOT = "$root"  # definition, in an argument's schema, of the schema of all arguments
 _OF_ANY = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "$dynamicRef", "$recursiveRef"))
 _OF_OBJECTS = frozenset(
     (
@@ -24,17 +24,17 @@ _OF_OBJECTS = frozenset(
 )  # fmt: skip
 _BOUNDS = frozenset(("minLength", "maxLength", "pattern", "format"))
 _OF_STRINGS = _OF_ANY | {"type", "$ref", *_BOUNDS}
-_NAMED = ("properties", "patternProperties", "dependentSchemas", *_DEFINED)  # schemas by names, which may be keywords
+_NAMED = ("properties", "patternProperties", "dependentSchemas", *_DEFINED)  # schemas by names, which can be keywords
 _VALUES = ("enum", "const", "default", "examples")
 # A reference that leads elsewhere than to a definition.
 _TO_ROOT = re.compile(r'"\$ref": "#(?!/(?:\$defs|definitions)/)')
-_MAX_REFERENCES = 16  # one to the next
+_MAX_REFERENCES = 16  # in a chain
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`schema` binds the value, as JSON. Without it, it is one of `texts`, which stand for JSON texts, or without
-    quotes one of `strings`, a schema of these. Where it is `nullable`, the text `null` is none.
+    """The value follows `schema`, as JSON. Without a schema, it is one of `texts`, each of which stands for a JSON
+    text, or an unquoted string that satisfies the schema `strings`. If `nullable`, the text `null` means no value.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class CalledTool:
-    """A tool that may be called. Without `parameters`, its arguments are one JSON text."""
+    """A tool that can be called. Without `parameters`, its arguments are one JSON text."""
 
     name: str
     parameters: tuple[Parameter, ...] | None = None
 
 
 def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm, search: BareSearch) -> tuple[Parameter, ...]:
-    """In the schema's order. InvalidRequestError for a schema that binds several of them together."""
+    """The parameters in the schema's order. InvalidRequestError for a schema that relates several of them."""
     tree = _referred(schema, schema)
     if tree is None:
         raise InvalidRequestError(f"{place}.$ref: there is no {schema['$ref']!r}", place)
@@ -75,7 +75,7 @@ def parameters_of(schema: Mapping[str, Any], place: str, pairs: PairForm, search
 
 
 def _referred(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema that one refers to as a whole, if it does; None if there is none."""
+    """Follow references of a whole schema; None if one leads nowhere."""
     found: Any = schema
     for _ in range(_MAX_REFERENCES):
         if not isinstance(found, Mapping):
@@ -99,7 +99,7 @@ def _parameter(
     *,
     required: bool,
 ) -> Parameter:
-    """Whatever is not known to be a string is bound as JSON, where a keyword that is malformed is refused."""
+    """A value that is not known to be a string is bound as JSON; the grammar then refuses malformed keywords."""
     binding, nullable = _binding({} if value is True else value, root)
     words = {"boolean": {"True": "true", "False": "false"}, "null": {"None": "null"}}
     if not pairs.bare and not nullable and binding.keys() == {"type"} and str(binding["type"]) in words:
@@ -115,7 +115,7 @@ def _parameter(
 
 
 def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:  # noqa: ANN401  a schema
-    """What may bind a string, of a schema or the one that it refers to; and whether null is allowed beside it."""
+    """The keywords that can bind a string, of a schema or the one it refers to, and whether it also allows null."""
     if not isinstance(schema, Mapping):
         return {}, False
     binding = {key: each for key, each in schema.items() if key in _OF_STRINGS}
@@ -133,14 +133,14 @@ def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool
 
 
 def _bounds_strings(binding: Mapping[str, Any]) -> bool:
-    """Whether it has no keywords but those that bound strings, and the expressions among them are some."""
+    """Whether it has only keywords that bound strings, with valid expressions."""
     are_texts = all(isinstance(binding.get(key, ""), str) for key in ("pattern", "format"))
     return are_texts and binding.keys() <= {"type", *_BOUNDS}
 
 
 def _texts(binding: Mapping[str, Any], pairs: PairForm, search: BareSearch, *, nullable: bool) -> dict[str, str]:
-    """The JSON texts of the strings that alone are allowed, and of null, by how they are written without quotes; none
-    if they cannot be, or not be told apart.
+    """The JSON texts of enumerated strings, and of null, by their form without quotes; empty if they cannot be written
+    or distinguished in that form.
     """
     listed, kinds = [binding["const"]] if "const" in binding else binding.get("enum"), binding.get("type", ["string"])
     kinds = kinds if isinstance(kinds, list) else [kinds]
@@ -160,7 +160,7 @@ def _texts(binding: Mapping[str, Any], pairs: PairForm, search: BareSearch, *, n
 
 
 def _whole(schema: Any, root: Mapping[str, Any]) -> str:  # noqa: ANN401  a schema
-    """The schema of one argument as JSON text, with all that it may refer to in that of all."""
+    """The schema of one argument as JSON text, including all definitions that it can refer to."""
     defined = {name: root[name] for name in _DEFINED if name in root}
     text = json.dumps({**schema, **defined} if isinstance(schema, Mapping) else schema, ensure_ascii=False)
     if not _TO_ROOT.search(text):

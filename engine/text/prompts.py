@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """A prompt that is to be tokenized. The tokenizer adds its own special tokens to a `whole` one; in a `marked` one,
-    only those with marks are special. `opens_thought`: the model goes on with a thought that it begins.
+    """A prompt to tokenize. The tokenizer adds its own special tokens to a `whole` prompt; in a `marked` one, only
+    tokens with marks are special. `opens_thought`: the prompt begins a thought that the model continues.
     """
 
     text: str
@@ -74,7 +74,7 @@ class PromptEncoder:
         return self._chat(request)
 
     def answer(self, request: GenerationRequest, prompt: PromptText | Tokens) -> AnswerShape | None:
-        """How the output of a request is divided and bound, whose prompt this is; None if it is not divided."""
+        """How a request's output is divided and bound, given its prompt; None if it is not divided."""
         if not request.divided:
             return None
         return self.answers.of(request, opened=isinstance(prompt, PromptText) and prompt.opens_thought)
@@ -106,7 +106,7 @@ class PromptEncoder:
         return PromptText(marked or prompt, marked=marked is not None, opens_thought=opens)
 
     def encode(self, prompts: Sequence[PromptText | Tokens]) -> list[Tokens | Exception]:
-        """The tokens of each prompt, or why it has none. Texts are tokenized side by side, without the GIL."""
+        """The tokens of each prompt, or the error if it has none. Texts are tokenized in parallel, without the GIL."""
         encoded: dict[PromptText | Tokens, Tokens | Exception] = {}
         alike: dict[tuple[bool, bool], list[PromptText]] = defaultdict(list)
         for prompt in dict.fromkeys(prompts):

@@ -1,11 +1,11 @@
-"""Finds out when an output has begun to repeat itself: its last tokens are three equal periods of 1 to 64 tokens.
+"""Detects when an output has begun to repeat itself: its last tokens are three equal periods of 1 to 64 tokens.
 
-Short periods must come more often, since "ha ha ha" and the rule of a table are no loops: a repeated run has at least
-24 tokens, and at least 96 where it holds no letter.
+Short periods must repeat more often, since "ha ha ha" and the rule of a table are no loops: a repeated run has at least
+24 tokens, and at least 96 if it has no letter.
 
-A JSON text repeats keys, numbers and the values of enums by its nature: there, a run counts within one string, or if a
-string in each of its periods is prose. What the schema demands is no loop either: a string counts unless the schema
-itself contains it, and once it is longer than any that a pattern or `minLength` asks for.
+A JSON text naturally repeats keys, numbers and values of enums. There, a run counts only within one string, or if each
+of its periods contains a string of prose. Text that the schema demands is no loop either: a string counts unless the
+schema itself contains it, and only once it is longer than any that a pattern or `minLength` requires.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RepetitionDetector:
         self.found = False
 
     def push(self, tokens: Sequence[int]) -> int:
-        """Add tokens, up to the one with which a loop is `found`, however many come together; returns how many."""
+        """Add tokens, but none after the one with which a loop is `found`; returns how many were added."""
         for count, token in enumerate(tokens, 1):
             self._tokens.append(token)
             if len(self._tokens) % _EVERY == 0 and any(self._is_loop(period) for period in self._periods()):
@@ -87,7 +87,7 @@ class RepetitionDetector:
         return False
 
     def _in_string(self) -> bool:
-        """Whether a string of the JSON text is open, of which `_open` is the beginning."""
+        """Whether a string of the JSON text is open; `_open` is its beginning."""
         self._open += self._vocabulary.of(self._tokens[self._read :])
         self._read = len(self._tokens)
         *before, self._open = _QUOTE.split(self._open)

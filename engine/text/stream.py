@@ -1,6 +1,6 @@
-"""One request's output: its tokens become text, deltas and finally a result.
+"""One request's output: turns its tokens into text, deltas and finally a result.
 
-All deltas of a request together are its text from the start, however many there are.
+A request's deltas together are its whole text, however many there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Logprobs = Sequence[TokenLogprob | None]
 
 
 class Stop(NamedTuple):
-    """A core request that is to end. `saved`: unused tokens of its budget, if it was stopped in a loop."""
+    """A core request to stop. `saved`: unused tokens of its budget, if it was stopped for repetition."""
 
     core_id: str
     reason: FinishReason = FinishReason.ABORTED
@@ -44,9 +44,9 @@ NOTHING = Advance()
 
 
 class TextStream:
-    """Implements `Follower` for a single text, which ends before a stop string; its tokens end with that string's last.
+    """Implements `Follower` for a single text, which ends before a stop string; its tokens include that string's.
 
-    `number`: which of the request's candidates it is.
+    `number`: the number of the candidate.
     """
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes, number: int = 0) -> None:
@@ -80,11 +80,11 @@ class TextStream:
         return (base,)
 
     def divide(self, answer: AnswerShape | None) -> None:
-        """Divide the output. Call it before there is any."""
+        """Divide the output; must be called before there is any."""
         if answer is not None:
             self._divider = answer.divider()
             if answer.rules is not None and not self.request.stop_repetition:
-                self._repetition = None  # what repeats may be a thought, or a call
+                self._repetition = None  # thoughts and calls may repeat
 
     def advance(self, event: Event) -> Advance:
         if not isinstance(event, TokenEvent):

@@ -1,1 +1,1 @@
-"""Kernels of the engine, each beside its plain-torch reference. They import no other part of the project."""
+"""Kernels of the engine, each with a plain-torch reference. They import no other part of the project."""

@@ -1,4 +1,4 @@
-"""Mixtures of experts (Shazeer et al., 2017): how tokens choose experts, and what experts are made of."""
+"""Mixtures of experts (Shazeer et al., 2017): how tokens choose experts, and the weights of experts."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ CLAMPED_SWIGLU = GatedActivation(alpha=1.702, limit=7.0, offset=1.0)  # of GPT-O
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertWeights:
-    """Of E experts: `gate_up` [E, 2N, K], gate in the first half; `down` [E, K, N]; biases [E, 2N] and [E, K]. Without
-    gates, `gate_up` is [E, N, K], and N is even.
+    """Weights of E experts: `gate_up` [E, 2N, K], gate in the first half; `down` [E, K, N]; biases [E, 2N] and [E, K].
+    Without gates, `gate_up` is [E, N, K], and N is even.
 
     Both matrices have the same format. Scales of fp8 are by output: [E, 2N, 1] and [E, K, 1].
     """
@@ -66,7 +66,7 @@ class ExpertWeights:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Each token goes to the `top_k` experts of the highest scores, the first of equal ones first.
+    """Each token goes to the `top_k` experts with the highest scores; ties go to the lower number.
 
     Scores are softmax or sigmoid of the logits, in float32; a correction [E], if there is one, is added for the choice
     only. Of several groups, equal runs of experts, only the `kept_groups` whose `best` highest scores, one or two, have

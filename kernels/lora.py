@@ -1,6 +1,6 @@
-"""Adapters of a linear layer (LoRA: Hu et al., 2021): y += B (A x), with A and B of the adapter that a token has.
+"""Adapters of a linear layer (LoRA: Hu et al., 2021): y += B (A x), with A and B from each token's adapter.
 
-An adapter is one expert of a mixture of which each token has one or none, and its tokens are sorted as experts' are.
+Adapters are like a mixture of experts of which each token has one or none, and tokens are sorted in the same way.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RANK_MULTIPLE = 16  # that tensor cores multiply at a time: ranks are padded to it
+RANK_MULTIPLE = 16  # ranks are padded to what tensor cores multiply at a time
 MAX_SPLITS = 8  # summands of A x
-COLUMNS = 128  # outputs of one of an expansion's programs
+COLUMNS = 128  # outputs per program of an expansion
 
 
 class AdapterTokens(NamedTuple):

@@ -34,10 +34,10 @@ class KVHeads(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What attention is built for. At most `max_rows` sequences per step, each of at most `max_context` tokens.
+    """The sizes that attention is built for: at most `max_rows` sequences per step, of at most `max_context` tokens.
 
-    `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`. `others` are the heads of
-    layers that have others than `num_kv_heads` of `head_dim`. `latent`: as in `KVHeads`.
+    `dtype` is the type of queries and results; the cache has the type `kv_dtype`, the same or fp8. `others` are the
+    heads of layers without `num_kv_heads` heads of `head_dim`. `latent`: as in `KVHeads`.
     """
 
     max_rows: int
@@ -64,7 +64,7 @@ class AttentionShape:
 
     @property
     def rest_dim(self) -> int:
-        """Numbers of a key that are no part of its value; 0 where values are kept apart from keys."""
+        """Numbers of a key that are not part of its value; 0 if values are kept separately."""
         return self.head_dim - self.value_dim
 
     def by_heads(self) -> dict[KVHeads, AttentionShape]:
@@ -95,7 +95,7 @@ class AttentionParams:
     chunked: bool = False
 
     def within(self, context: int) -> AttentionParams:
-        """The same for contexts of at most so many tokens: a window that none of them outgrows is none."""
+        """The parameters for contexts of at most `context` tokens; a window at least that long is dropped."""
         unlimited = self.window is not None and self.window >= context
         return replace(self, window=None, chunked=False) if unlimited else self
 
@@ -129,7 +129,7 @@ class LayerCache(NamedTuple):
 
     @property
     def heads(self) -> KVHeads:
-        """The heads that lie in it."""
+        """The heads that the cache holds."""
         (number, size), values = self.keys.shape[2:], self.values.shape[3]
         return KVHeads(number, size, 0 if values == size else values)
 

@@ -32,7 +32,7 @@ class Rotary(NamedTuple):
 
 def rotary_table(inverse_frequencies: Sequence[float], scaling: float, length: int, device: torch.device) -> Rotary:
     """The table of positions [0, length). `scaling` multiplies both (YaRN's attention factor; 1 otherwise)."""
-    if device.type == "meta":  # for which torch would import its compiler, which takes a second
+    if device.type == "meta":  # otherwise torch spends a second on importing its compiler
         return Rotary(*torch.empty(2, length, len(inverse_frequencies), device=device))
     frequencies = torch.tensor(inverse_frequencies, dtype=torch.float32, device=device)
     angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies

@@ -78,7 +78,7 @@ def parameters(
 
 
 class SamplingBatch(NamedTuple):
-    """What the tokens of a step's R members are chosen from, all on one device.
+    """The inputs to the choice of tokens for a step's R members, all on one device.
 
     `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
     `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, which is how many of a row's
@@ -94,9 +94,9 @@ class SamplingBatch(NamedTuple):
 
 
 class Biases(NamedTuple):
-    """What is added to scores of single tokens: entry e of a row adds `values[row, e]` to the score of
-    `tokens[row, e]` as long as the token to be chosen comes before the position `untils[row, e]`: FOREVER for a bias,
-    0 for an entry that is not used. All [rows, E]: int32, float32, int32. A token has two entries at most.
+    """Biases of single tokens' scores: entry e of a row adds `values[row, e]` to the score of `tokens[row, e]` while
+    the position of the token to be chosen is less than `untils[row, e]`: FOREVER for a bias, 0 for an unused entry. All
+    [rows, E]: int32, float32, int32. A token has at most two entries.
     """
 
     tokens: Tensor
@@ -115,7 +115,7 @@ class TokenLogprobs(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Which kinds of rows a step has, so that nothing is launched for others. The table has each row's kind."""
+    """Which kinds of rows a step has, so that nothing is launched for absent ones. The table has each row's kind."""
 
     unfiltered: bool
     nucleus: bool

@@ -1,10 +1,10 @@
-"""What a recurrent layer keeps of each row instead of keys and values.
+"""The states that recurrent layers keep per row, instead of keys and values.
 
-A row's slot is the row itself: it has one state in every recurrent layer, which a step's members read and overwrite. A
-member at position 0 begins with an empty state, whatever its slot holds. Slots behind those of the rows keep copies of
-states for later.
+A row's slot has the row's number. It has one state in every recurrent layer, which a step's members read and overwrite.
+A member at position 0 begins with an empty state, whatever its slot holds. Slots after the rows' keep copies of states
+for later.
 
-Members of one row may follow each other in a step, at consecutive positions: they are computed in that order.
+Members of one row can follow each other in a step, at consecutive positions, and are computed in that order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LayerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A causal convolution of each channel by itself, over a token and those before it, and SiLU after it if `silu`.
+    """A causal convolution, separate for each channel, over a token and those before it; followed by SiLU if `silu`.
 
     `weight` [channels, width], `bias` [channels] or none.
     """

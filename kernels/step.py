@@ -1,4 +1,4 @@
-"""A step as the device sees it: a few columns from the host, and the tokens that they stand for."""
+"""A step on the device: a few columns from the host, and the tokens that they describe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepColumns(NamedTuple):
 
 
 class StepTokens(NamedTuple):
-    """What the T tokens of a step are: ids, positions, and by block table KV slots (block * block_size + offset), each
+    """The T tokens of a step: ids, positions, and per block table their KV slots (block * block_size + offset), each
     [T] int64.
     """
 

@@ -1,9 +1,9 @@
 """`FlexAttention`: an `Attention` that torch's `flex_attention` computes.
 
-A third implementation beside plain torch and Triton's kernels, over the same cache and block tables: an oracle for
-both, and for what neither computes, biases by distance (ALiBi). On a GPU, torch compiles a kernel for each kind of
-layer. A CPU computes tile by tile with the same lists of blocks and the same functions: without a compiler, torch's own
-`flex_attention` multiplies every query with every block of the cache.
+A third implementation over the same cache and block tables as plain torch and Triton's kernels. It is an oracle for
+both, and computes what neither does: biases by distance (ALiBi). On a GPU, torch compiles a kernel for each kind of
+layer. On a CPU, we compute tile by tile with the same lists of blocks and the same functions, since without a compiler
+torch's own `flex_attention` multiplies every query with every block of the cache.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from thothy_ai.kernels.flex.tiles import SeenKeys, Tiles, heights
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, PlannedAttention
 
 _MAX_HEIGHT = 128
-_MIN_HEIGHT = 16  # on a GPU: of the smallest matrix that tensor cores multiply
-_MAX_WIDTH = 64  # tokens that a program reads at once
+_MIN_HEIGHT = 16  # smallest height that tensor cores multiply, on a GPU
+_MAX_WIDTH = 64  # tokens read at once by a program
 _QUERY_BYTES, _TOKEN_BYTES = 1 << 16, 3 << 15  # of shared memory, for a tile's queries, and for keys and values ahead
-_PROGRAMS, _MAX_SPLIT = 512, 16  # that keep a GPU busy; tiles that share what a query sees
+_PROGRAMS, _MAX_SPLIT = 512, 16  # programs that keep a GPU busy; most tiles that share a query's keys
 
 
 class FlexAttention(PlannedAttention):
-    """Groups have one row: shared prefixes save it nothing. Its cache is of the type of queries, and a GPU's has blocks
-    of 16, 32, 64 ... tokens.
+    """Its groups have one row, since it gains nothing from shared prefixes. Its cache has the type of queries and, on a
+    GPU, blocks of 16, 32, 64 ... tokens.
     """
 
     group_rows = 1
 
     def __init__(self, shape: AttentionShape, programs: int | None = None) -> None:
-        """`programs`: into how many a step that decodes few sequences is divided. Default: what keeps a GPU busy."""
+        """`programs`: the number into which a step that decodes few sequences is divided; default: enough for a GPU."""
         self._on_gpu = shape.device.type == "cuda"
         self._programs = programs or (_PROGRAMS if self._on_gpu else 1)
         self._tiles: dict[tuple[int, int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
@@ -127,12 +127,12 @@ def _pool(blocks: Tensor) -> tuple[Tensor, int]:
 
 
 class FlexLayer(nn.Module):
-    """A call of flex_attention for layers of one kind. What a module holds is constant where torch compiles it."""
+    """A call of flex_attention for layers of one kind. When torch compiles a module, its attributes are constants."""
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         self.layer = layer
-        # A copy of the code for each kind: of one code, torch compiles only so many kernels (`recompile_limit`).
+        # A copy of the code for each kind, since torch limits the kernels per code object (`recompile_limit`).
         code = FlexLayer.forward.__code__.replace()
         self.forward = MethodType(FunctionType(code, globals()), self)  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""What FlexAttention computes of a score, and what it masks, as functions of places in the cache."""
+"""FlexAttention's functions of scores and masks, by places in the cache."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeyPlaces(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What is compiled into a kernel. `stride`: how many blocks the cache goes on from one block to the next."""
+    """Constants of a compiled kernel. `stride`: the distance from one block to the next, in blocks."""
 
     params: AttentionParams
     scale: float

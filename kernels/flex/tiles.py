@@ -1,7 +1,7 @@
-"""Tiles of a step's queries, and the blocks of KV that each of them sees: the lists of a `BlockMask`.
+"""Tiles of a step's queries, and the KV blocks that each tile sees, in the form of a `BlockMask`'s lists.
 
 A tile has consecutive queries of one sequence, each with all query heads of a KV head, so that keys are read once for
-them. What it sees follows from its block table; vLLM's backend makes its block mask of block tables, too.
+all of them. Block tables determine what a tile sees, as in vLLM's backend.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention over a paged KV cache: the plain-torch reference.
 
-It also serves requests on a CPU. It never computes with a slot that no sequence wrote: stale blocks, even with NaN,
-cannot reach a result.
+It also serves requests on a CPU. It never computes with slots that no sequence wrote, so that stale blocks, even with
+NaN, cannot affect a result.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.nn import functional
 
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, PlannedAttention
 
-# Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
+# Decode rows of similar length share one call. More rows save calls, but padding to the longest costs reads.
 _GROUP_ROWS = 8
 _GROUP_PADDING = 0.1
 
 
 class PagedAttention(PlannedAttention):
-    """Plain torch. Shared prefixes save it nothing, so its groups have one row."""
+    """Plain torch. It gains nothing from shared prefixes, so its groups have one row."""
 
     group_rows = 1
 
@@ -115,7 +115,7 @@ def _attend(q: Tensor, cache: LayerCache, division: _Division, params: Attention
     (heads, dim), kv_heads, size = q.shape[1:], cache.keys.shape[2], cache.heads.value_size
     out = q.new_zeros(len(q), heads, size)
     for group in division.decodes:
-        # The query heads of a KV head are the query axis, so that K and V are read once for them.
+        # The query heads of a KV head form the query axis, so that K and V are read once for all of them.
         rows = len(group.rows)
         keys, values = (
             blocks.flatten(0, 1).index_fill_(0, group.unseen, 0).unflatten(0, (rows, -1)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""What multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024) rotates, and what it keeps of a token."""
+"""The rotation and the cache write of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024)."""
 
 from __future__ import annotations
 

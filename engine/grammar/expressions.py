@@ -79,7 +79,7 @@ class Chars(Expression):
 
 
 class Row(Expression):
-    """A sequence of expressions."""
+    """Expressions that follow one another, in order."""
 
     __match_args__ = __slots__ = ("parts",)
 

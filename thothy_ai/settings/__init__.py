@@ -1,4 +1,4 @@
-"""The settings of a service process: `Settings`, and the `THOTHY_*` variables that are none."""
+"""The settings of a service process: `Settings`, and the `THOTHY_*` variables that are not settings."""
 
 from __future__ import annotations
 

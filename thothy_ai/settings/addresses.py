@@ -1,7 +1,7 @@
-"""Addresses in URLs: several hosts of a database in one form, and how messages name hosts, never user or password.
+"""Addresses in URLs: one form for the hosts of a database, and host names for messages, without user or password.
 
 Postgres' own clients take `h1:5432,h2:5433/db`, `?host=h1,h2&port=5432,5433` and, since SQLAlchemy,
-`?host=h1:5432&host=h2:5433`. Here all of them become the second one, which every library in use reads.
+`?host=h1:5432&host=h2:5433`. Here all three become the second form, which every library in use reads.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def split_url(url: str) -> SplitResult:
 
 
 def database_url_in_one_form(url: str) -> str:
-    """This URL with several hosts, those of a query and sockets as `?host=…&port=…`; one plain host stays.
+    """This URL with its hosts as `?host=…&port=…` if there are several, or sockets, or hosts in the query.
 
-    Of several hosts, the one that accepts writes is wanted, unless the URL says otherwise. Raises `ValueError`.
+    A single plain host stays where it is. Of several hosts, the one that accepts writes is used, unless the URL says
+    otherwise. Raises `ValueError`.
     """
     scheme, login, location, path, query = _parts(url)
     hosts = _hosts(url)
@@ -54,7 +55,7 @@ def database_url_in_one_form(url: str) -> str:
     if len(hosts) == 1 and not {"host", "hostaddr"} & named.keys() and "%" not in location:
         return url
     others = [(name, value) for name, value in parse_qsl(query) if name not in {"host", "port"}]
-    if "host" not in named:  # libpq takes addresses there, SQLAlchemy does not count them
+    if "host" not in named:  # libpq reads addresses there, SQLAlchemy does not count them
         others = [(name, value) for name, value in others if name != "hostaddr"]
     if len(hosts) > 1 and "target_session_attrs" not in named:
         others.append(("target_session_attrs", "read-write"))
@@ -93,7 +94,7 @@ def _hosts(url: str) -> list[Host]:
         name, own = found.groups() if found else (entry, None)
         number = str(own or port or DEFAULT_PORTS.get(scheme, POSTGRES_PORT))
         with suppress(ValueError):
-            known = found is not None or ip_address(entry)  # of version 6, without brackets
+            known = found is not None or ip_address(entry)  # IPv6 without brackets
             if known and number.isdecimal() and int(number) <= MAX_PORT:
                 hosts.append(Host(name.strip("[]") or "localhost", int(number)))
     if len(hosts) < len(entries):

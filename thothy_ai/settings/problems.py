@@ -1,4 +1,4 @@
-"""What is wrong with a setting, on one line that names its variable and never shows its value."""
+"""Describes an invalid setting on one line that names its variable and never shows its value."""
 
 from __future__ import annotations
 

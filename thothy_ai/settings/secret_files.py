@@ -1,7 +1,7 @@
 """`SecretFileSource`: secrets from files, as Docker and Kubernetes mount them.
 
-Each setting that is a secret is also read from the file that `THOTHY_<NAME>_FILE` names, so that no password stands in
-a container's environment, where `docker inspect` shows it. The variable itself wins over the file.
+Each secret setting is also read from the file that `THOTHY_<NAME>_FILE` names, so that no password is in a container's
+environment, where `docker inspect` would show it. The variable itself takes precedence over the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def secret_variable(name: str) -> str:
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether a setting is a `SecretStr`, annotated or optional or not."""
+    """Whether a setting is a `SecretStr`, including an annotated or optional one."""
     return _names_secret(field.annotation)
 
 
@@ -38,12 +38,12 @@ class SecretFileSource(EnvSettingsSource):
         self._files = {name: file for name in secrets if (file := self.env_vars.get(secret_variable(name).lower()))}
 
     def __call__(self) -> dict[str, Any]:
-        """The values, by the settings' names. Raises `ConfigError` for a file that contains no secret."""
+        """The values by setting name. Raises `ConfigError` for a file that contains no secret."""
         return {name: read_secret(secret_variable(name), Path(file)) for name, file in self._files.items()}
 
 
 def read_secret(variable: str, file: Path) -> str:
-    """What a file contains, without the line break at its end. Raises `ConfigError`, which never shows the content."""
+    """A file's content without its final line break. Raises `ConfigError`, which never shows the content."""
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_SECRET_BYTES + 1)
@@ -61,5 +61,5 @@ def read_secret(variable: str, file: Path) -> str:
     return text
 
 
-def _names_secret(annotation: Any) -> bool:  # noqa: ANN401 - a type, or a union, or what `Annotated` makes
+def _names_secret(annotation: Any) -> bool:  # noqa: ANN401 - a type, a union or an `Annotated`
     return annotation is SecretStr or any(map(_names_secret, get_args(annotation)))

@@ -1,7 +1,7 @@
 """`Settings`: the frozen configuration of one service process.
 
-Values come from `THOTHY_*` environment variables, secrets also from the files that `THOTHY_*_FILE` variables name, then
-from `$THOTHY_HOME/stack.env`, which a running embedded stack writes.
+Values come from `THOTHY_*` environment variables, for secrets also from the files that `THOTHY_*_FILE` variables name,
+and then from `$THOTHY_HOME/stack.env`, which a running embedded stack writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 class Settings(BaseSettings):
     """The configuration of one process. URLs that contain passwords are `SecretStr`; read them with `require_*`."""
 
-    reads_stack: ClassVar[bool] = True  # the settings of a running stack in its home
+    reads_stack: ClassVar[bool] = True  # whether `stack.env` in the home is read
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
 
     home: Path = Field(
@@ -397,20 +397,20 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - its path depends on `home`
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one folder for all of them
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """In order of precedence: arguments, environment, secret files, `stack.env` in the home that those define."""
+        """Sources by precedence: arguments, environment, secret files, then `stack.env` in the home that these name."""
         own = (init_settings, env_settings, SecretFileSource(settings_cls))
         if not cls.reads_stack:
             return own
         field = cls.model_fields["home"]
         home = Path(init_settings().get("home") or env_settings.get_field_value(field, "home")[0] or field.default)
-        if not (home / STACK_ENV).is_file():  # as in most processes: a source takes longer than all the rest
+        if not (home / STACK_ENV).is_file():  # the usual case; reading this source takes longer than all the others
             return own
         check_stack_env(home / STACK_ENV)
         return (*own, StackSettingsSource(settings_cls, home))
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
-        """The environment variables that settings are read from, those of secret files among them."""
+        """The environment variables that settings are read from, including those that name secret files."""
         files = (secret_variable(name) for name, field in cls.model_fields.items() if is_secret(field))
         return (*(f"{PREFIX}{name.upper()}" for name in cls.model_fields), *files)
 
@@ -431,11 +431,11 @@ class Settings(BaseSettings):
         return self.engine_token.get_secret_value() if self.engine_token else None
 
     def policy_of(self, kind: str) -> Policy | None:
-        """The policy of this installation for a kind; None: the kind's own."""
+        """This installation's policy for a kind; None if the kind's own policy applies."""
         return self.policies.get(kind, self.policies.get("*"))
 
     def reveal_engine_tokens(self) -> dict[str, str]:
-        """The secrets of engines by their names, where they have their own."""
+        """The secrets of engines by name, for engines that have their own."""
         entries = split(self.engine_tokens.get_secret_value()) if self.engine_tokens else ()
         return {name: token for name, _, token in (entry.partition("=") for entry in entries)}
 
@@ -461,6 +461,6 @@ class Settings(BaseSettings):
 
 
 class OwnSettings(Settings):
-    """The settings of a process that starts a stack: without those of a stack that runs, or was killed, in its home."""
+    """The settings of a process that starts a stack. It ignores the `stack.env` of a running or killed stack."""
 
     reads_stack: ClassVar[bool] = False

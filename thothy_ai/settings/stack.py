@@ -17,8 +17,8 @@ STACK_LOCK = "stack.lock"  # locked while a stack runs
 class StackSettingsSource(DotEnvSettingsSource):
     """The settings in the `stack.env` of a home.
 
-    Kinds are code that is imported: they count only while a stack holds the home's lock, so that a folder that was
-    copied or unpacked cannot name any.
+    Kinds are code that is imported. They are read only while a stack holds the home's lock, so that a copied or
+    unpacked folder cannot have code imported.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], home: Path) -> None:
@@ -26,7 +26,7 @@ class StackSettingsSource(DotEnvSettingsSource):
         self._home = home
 
     def __call__(self) -> dict[str, Any]:
-        """The values, by the settings' names."""
+        """The values by setting name, passwords included."""
         values = super().__call__()
         if "kinds" in values and not stack_runs(self._home):
             del values["kinds"]

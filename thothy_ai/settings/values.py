@@ -53,7 +53,7 @@ def _redis_url(value: SecretStr) -> SecretStr:
     parts = split_url(value.get_secret_value())
     if parts.scheme not in {"redis", "rediss"}:
         raise ValueError("must look like redis://:password@host:port/0")
-    query = parse_qs(parts.query)  # the client's own error does not name the file
+    query = parse_qs(parts.query)  # checked here because the client's own error does not name the file
     for name in _TLS_FILES:
         if not all(os.access(path, os.R_OK) for path in query.get(name, ())):
             raise ValueError(f"{name} names no file that can be read")
@@ -87,14 +87,14 @@ def _name(value: str) -> str:
 
 
 def check_tenant(value: str) -> str:
-    """The tenant. Raises `ValueError` for a name that would be a path, markup or a formula where it is printed."""
+    """Return the tenant. Raises `ValueError` if the name could be read as a path, markup or a formula."""
     if not _TENANT.fullmatch(value):
         raise ValueError("must be 1 to 100 letters, digits, spaces and . _ - @ : + & ', with a letter or digit first")
     return value
 
 
 def _kinds(value: object) -> object:
-    """The entries of a list, of a JSON list, or of a text that separates them by commas."""
+    """The entries of a list, a JSON list or a comma-separated text."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else [*map(str.strip, value.split(","))]
@@ -104,9 +104,9 @@ def _kinds(value: object) -> object:
 
 
 def _located(entry: str) -> str:
-    """An entry that names a file, as an absolute path: another process may run in another folder.
+    """An entry that names a file, as an absolute path, since another process may run in another folder.
 
-    A bare name that is a file's in the current folder names that file: `quiz` is `quiz.py`, if there is one.
+    A bare name stands for a file of that name in the current folder if there is one: `quiz` for `quiz.py`.
     """
     if "/" in entry or entry.endswith(".py"):
         return str(Path(entry).expanduser().absolute())
@@ -115,7 +115,7 @@ def _located(entry: str) -> str:
 
 
 def _listed(read: Callable[[Sequence[Any]], object]) -> BeforeValidator:
-    """Reads the entries of a list, or of a text that separates them by commas."""
+    """Reads the entries of a list or a comma-separated text."""
 
     def entries(value: object) -> object:
         found = split(value) if isinstance(value, str) else value
@@ -146,7 +146,7 @@ def prices_by_name(entries: tuple[str, ...]) -> dict[str, float]:
 
 
 def split(text: str) -> list[str]:
-    """The entries of a text that separates them by commas."""
+    """The entries of a comma-separated text."""
     return [entry for entry in map(str.strip, text.split(",")) if entry]
 
 
@@ -195,7 +195,7 @@ def _hosts(entries: Sequence[Any]) -> tuple[str, ...]:
 
 
 def text_of(value: object) -> str:
-    """The text that reads back as this setting's value, passwords included."""
+    """This setting's value as text from which it can be read back, passwords included."""
     match value:
         case SecretStr():
             return value.get_secret_value()
@@ -227,7 +227,7 @@ class PublishingTime:
         return made
 
     def next_after(self, moment: float) -> float:
-        """The next one after a moment, both in seconds since the epoch."""
+        """The next publishing time after a moment, both in seconds since the epoch."""
         today = datetime.fromtimestamp(moment, self.zone).date()
         days = (datetime.combine(today + timedelta(days=more), self.at, self.zone) for more in range(3))
         return next(day.timestamp() for day in days if day.timestamp() > moment)

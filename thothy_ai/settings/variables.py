@@ -1,6 +1,6 @@
 """The `THOTHY_*` variables that settings are read from: the environment, and a running stack's `stack.env`.
 
-A variable that is not a setting is most likely a misspelt one, which would otherwise go unnoticed.
+A variable that is not a setting is most likely a misspelt setting, which would otherwise go unnoticed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thothy_ai.errors import ConfigError
 
 PREFIX = "THOTHY_"
 STACK_ENV = "stack.env"
-# Read elsewhere than by `Settings`: by tests of crashes, and by Docker Compose from an `.env` file.
+# Not read by `Settings`, but by crash tests, and by Docker Compose from an `.env` file.
 OTHERS = (
     "THOTHY_ALERT_SECRETS",
     "THOTHY_CRASH_POINT",
@@ -31,7 +31,7 @@ OTHERS = (
     "THOTHY_TORCH_INDEX",
     "THOTHY_VERSION",
 )
-# What Kubernetes sets in every container beside a Service whose name begins with "thothy".
+# Kubernetes sets these in every container of a namespace that has a Service whose name begins with "thothy".
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
 
 
@@ -48,7 +48,7 @@ class UnknownVariable:
 
 
 def unknown_variables(variables: Iterable[str], home: Path) -> list[UnknownVariable]:
-    """The `THOTHY_*` variables in the environment and in the home's `stack.env` that are not among these, sorted."""
+    """The `THOTHY_*` variables of the environment and the home's `stack.env` that are not in `variables`, sorted."""
     known = [*variables, *OTHERS]
     file = home / STACK_ENV
     found = {*os.environ, *(dotenv_values(file) if file.is_file() else ())}

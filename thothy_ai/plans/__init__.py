@@ -1,7 +1,7 @@
 """Follows job kinds' plans: calls out, outputs in, a judgement at the end.
 
 follow        runs a plan to its judgement on an engine client
-advance       one step of a plan, pure; `judges` takes it in processes of their own, `judge_process`
+advance       one step of a plan, pure; `judges` runs it in separate processes, `judge_process`
 requests      a plan's calls as requests to the engine, and results as the plan's outputs
 running_call  one call in flight, and its early stop
 """

@@ -1,7 +1,7 @@
 """Advances a job's plan: from its request and the outputs so far to the next calls, or to the judgement.
 
-A plan is pure, so that it is replayed from its beginning each time: whoever advances it keeps nothing, and may be
-another process than the last time. A worker runs a kind's code nowhere else.
+A plan is pure, and is replayed from its beginning each time. A process that advances it therefore keeps no state, and
+each step can run in a different process. A worker runs a kind's code nowhere else.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class PlanError(Exception):
 
     @property
     def permanent(self) -> bool:
-        """Whether every other attempt would fail, too."""
+        """Whether every further attempt would fail as well."""
         return self.reason != "kind_error"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """What a plan is made from. `request` is plain JSON values, which may no longer parse."""
+    """The input of a plan. `request` holds plain JSON values, which may no longer parse."""
 
     kind: str
     request: Any
     context: Context = field(default_factory=Context)
-    policy: Policy | None = None  # an installation's; None: the kind's
+    policy: Policy | None = None  # the installation's; None: the kind's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class PlanStep:
 class Judgement:
     """The end of a plan: a verdict as plain values, and the jobs that an accepted artifact asks for.
 
-    `body` is the artifact, or what there is of a rejected one that is not whole. `version` is that of the kind's
-    prompts. Of an accepted artifact that must not resemble others, `signature` is what to look for those with.
+    `body` is the artifact, or the available fields of a rejected, incomplete one. `version` is the version of the
+    kind's prompts. `signature` is set for an accepted artifact that must not resemble others, and finds similar ones.
     """
 
     accepted: bool
@@ -77,17 +77,17 @@ class Judgement:
 
     @property
     def retryable(self) -> bool:
-        """Whether another attempt may be accepted."""
+        """Whether another attempt could be accepted."""
         return not self.accepted and (self.reason is None or self.reason.retryable)
 
     @property
     def needs_review(self) -> bool:
-        """Whether a person reviews what was accepted, before its follow-ups are made."""
+        """Whether a person reviews the accepted artifact before its follow-ups are made."""
         return self.accepted and bool(self.findings) and self.policy is Policy.REVIEW
 
     @property
     def previous(self) -> Previous | None:
-        """What the plan of the next attempt gets of this one, if it was rejected."""
+        """What the next attempt's plan learns of this attempt; None unless it was rejected."""
         return None if self.reason is None else Previous(self.reason, self.detail, self.body)
 
 
@@ -96,12 +96,12 @@ def advance(
 ) -> PlanStep | Judgement:
     """The plan's next step after these outputs, or its judgement. CPU-bound.
 
-    Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`;
-    `on_error` gets the exception.
+    Raises `PlanError` if the plan cannot begin. Any later exception of the kind becomes a rejection with the reason
+    `validator_error`; `on_error` receives the exception.
     """
     try:
         kind = registry.find(job.kind)
-        request = kind.parsed(job.request)  # a newer producer may know more fields
+        request = kind.parsed(job.request)  # ignores unknown fields: a newer producer may know more
     except UnknownKindError as error:
         raise PlanError(reason="unknown_kind", detail=str(error)) from None
     except ValidationError as error:
@@ -141,7 +141,7 @@ def _replayed(kind: AnyKind, request: Request, context: Context, answered: Seque
 
 
 def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejection | None:
-    """Whether this artifact is nearly the same as one of the others, which may be of earlier versions of its class."""
+    """A rejection if this artifact is nearly the same as one of `others`, perhaps of older versions of the kind."""
     kind = registry.find(kind_name)
     if kind.compared is None:
         return None
@@ -153,7 +153,7 @@ def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejectio
 
 
 def judgement_of(kind: AnyKind, request: Request, verdict: Verdict, policy: Policy | None = None) -> Judgement:
-    """The judgement that a verdict on this request's output makes, under the kind's policy or another one."""
+    """The judgement from a verdict on this request's output, under `policy` or else the kind's own."""
     policy = policy or kind.policy
     if policy is Policy.STRICT and verdict.accepted and verdict.findings:
         heaviest = max(verdict.findings, key=lambda finding: finding.weight)

@@ -1,7 +1,7 @@
-"""Which attempt at a job is of use: its seconds are useful or a draft's, and those of all others are wasted.
+"""Which attempt at a job is kept: its seconds are useful, or those of a draft; the seconds of all others are wasted.
 
-The report, the bill and what people are shown choose in Postgres, by the fragment `best_draft`; this is the same choice
-where nothing is recorded.
+The report, the bill and the console make this choice in Postgres, by the fragment `best_draft`. This module makes the
+same choice where nothing is recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from thothy_ai.plans.advance import Judgement
 
 
 def kept_attempt(judgements: Sequence[Judgement]) -> int | None:
-    """The index of the accepted attempt or, if a person may edit drafts, of the best one, the latest of equal ones."""
+    """The index of the accepted attempt or, if a person may edit drafts, of the best draft; the latest among equals."""
 
     def rank(index: int) -> tuple[bool, tuple[int, float], int]:
         judged = judgements[index]
@@ -27,5 +27,5 @@ def kept_attempt(judgements: Sequence[Judgement]) -> int | None:
 
 
 def usefulness(body: Mapping[str, Any] | None, findings: Iterable[Finding]) -> tuple[int, float]:
-    """How useful a draft is to who edits it, to be compared: by its fields, then by how little was found against it."""
+    """A sort key for drafts, the most useful to an editor last: by number of fields, then by lack of findings."""
     return len(body or ()), -sum(finding.weight for finding in findings)

@@ -1,4 +1,4 @@
-"""Whether an output that is still being written will be rejected: for its language, or by its call's early checks."""
+"""Whether an unfinished output will be rejected: for its language, or by its call's early checks."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from thothy_ai.jobs.early import doomed
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(\s*:)?|\\?$)', re.DOTALL)
 # Quotations are in the source's language.
 _EVIDENCE = re.compile(r'"quotes?":(?:\[(?:"(?:[^"\\]|\\.)*"?,?)*\]?|"(?:[^"\\]|\\.)*"?)', re.DOTALL)
-_MIN_CHARACTERS = 12  # shorter ones are constants rather than prose
+_MIN_CHARACTERS = 12  # of a text; shorter ones are constants rather than prose
 
 
 def early_rejection(text: str, locale: str | None, early: Early | None) -> Rejection | None:
-    """Why an unfinished output is stopped; None if it may continue. Its language is checked unless `locale` is None."""
+    """Why to stop an unfinished output; None if it can continue. Its language is checked unless `locale` is None."""
     if locale is not None and is_wrong_language(text, locale):
         return Rejection(RejectionReason.WRONG_LANGUAGE, "the output was stopped after its first sentences")
     return doomed(text, early) if early is not None else None
 
 
 def is_wrong_language(text: str, locale: str) -> bool:
-    """Whether the prose in this JSON document, which may be unfinished, is in another language than the locale's."""
+    """Whether the prose in this possibly unfinished JSON document is not in the locale's language."""
     prose = " ".join(prose_of(text))
     return checks.wrong_language(prose, locale) is not None
 
 
 def prose_of(text: str) -> list[str]:
-    """The longer texts in a JSON document that may be unfinished, without its keys; the last word may be cut off."""
+    """The longer texts in a possibly unfinished JSON document, without its keys; the last word can be cut off."""
     prose = []
     for match in _STRING.finditer(_EVIDENCE.sub("", text)):
         if match[2] is None:  # a value, not a key
             value = match[1]
-            with suppress(ValueError):  # an escape is cut off
+            with suppress(ValueError):  # for an escape that is cut off
                 value = json.loads(f'"{value}"')
             if len(match[1]) >= _MIN_CHARACTERS:
                 prose.append(value)

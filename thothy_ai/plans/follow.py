@@ -1,12 +1,12 @@
-"""`follow`: runs a job's plan to its judgement: its calls go to an engine, their outputs back to the plan.
+"""`follow`: runs a job's plan to its judgement. Its calls go to an engine, and their outputs back to the plan.
 
     advance ──calls──▶ submit ──▶ engine       one step: its calls run side by side
        ▲                            │
        └─────────outputs────────────┘          until `advance` returns a judgement
 
 The worker, `thothy ask` and `thothy eval` follow plans with it. They pass in what differs: where the kind's code runs
-(`advance`), how a request reaches the engine (`submit`), and how to wait for the outputs of a step (`wait`). What an
-attempt used is in its `CallLog` however it ended. A lost engine, retries and records are the caller's.
+(`advance`), how a request reaches the engine (`submit`), and how to wait for the outputs of a step (`wait`). The
+attempt's usage is in its `CallLog`, however the attempt ended. The caller handles lost engines, retries and records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep, advance
 from thothy_ai.plans.requests import VERIFY, RequestFactory, Translate
 from thothy_ai.plans.running_call import EarlyRejection, RunningCall, total
 
-if TYPE_CHECKING:  # the client's module is only needed where a client is made
+if TYPE_CHECKING:  # at run time, only code that makes a client needs its module
     from thothy_ai.engine.serving.client import Generation
 
 Submit = Callable[[GenerationRequest], Awaitable["Generation"]]
@@ -38,17 +38,17 @@ class CallLog:
 
     @property
     def usage(self) -> Usage:
-        """What all calls have used that have ended, however they did."""
+        """The usage of all calls that have ended, however they ended."""
         return total(call.usage for call in self.sent)
 
     @property
     def verification_usage(self) -> Usage:
-        """The part of the usage by calls that verify."""
+        """The part of the usage that is due to verification."""
         return total(call.usage for call in self.sent if call.call.step == VERIFY)
 
     @property
     def saved_tokens(self) -> int:
-        """What is left of the budgets of calls that were stopped early."""
+        """The unused tokens of calls that were stopped early."""
         return sum(call.saved_tokens for call in self.sent)
 
     @property
@@ -60,14 +60,14 @@ class CallLog:
 async def advance_here(
     job: PlannedJob,
     answered: Sequence[Outputs],
-    last: PlanStep | None = None,  # noqa: ARG001 - as Judges.advance
+    last: PlanStep | None = None,  # noqa: ARG001 - the signature of Judges.advance
 ) -> PlanStep | Judgement:
     """`advance` in this process. Only for one job at a time: a kind's code may take long."""
     return advance(job, answered)
 
 
 async def side_by_side(calls: Sequence[RunningCall]) -> Outputs:
-    """Wait for the outputs of all calls; raise the first call's error that occurs."""
+    """Wait for the outputs of all calls; raise the first error that occurs in one of them."""
     return tuple(await asyncio.gather(*(call.output() for call in calls)))
 
 
@@ -85,7 +85,7 @@ async def follow(
 ) -> Judgement:
     """Follow the plan to its end. If a call fails, or the task is cancelled, the step's other calls are aborted.
 
-    `before_step` is called before the calls of each step are sent, and may raise to end the attempt. With
+    `before_step` is called before the calls of each step are sent, and can raise to end the attempt. With
     `early_rejection`, unfinished outputs that are certain to be rejected are stopped. Calls to OpenAI's API need
     `translate`.
 
@@ -113,6 +113,6 @@ async def follow(
 
 
 def first_requests(job: PlannedJob, requests: RequestFactory) -> list[GenerationRequest]:
-    """The requests that `follow` would send first; none if the plan makes no call. Raises `PlanError`."""
+    """The requests that `follow` would send first; empty if the plan makes no call. Raises `PlanError`."""
     step = advance(job, ())
     return [] if isinstance(step, Judgement) else [requests.request(call, i) for i, call in enumerate(step.calls)]

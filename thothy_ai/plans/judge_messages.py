@@ -1,4 +1,4 @@
-"""What crosses between a service and the processes that run its kinds' code: tasks there, one answer to each back."""
+"""Messages between a service and the processes that run its kinds' code: tasks to them, and one answer to each task."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """The first task: which kinds to load, imported from where, a task's limit in seconds of processor time, and which
-    gates make findings.
+    """The first task: the kinds to load and where to import them from, the limit of a task in seconds of processor
+    time, and the gates that make findings instead of rejecting.
     """
 
     kinds: tuple[str, ...]
@@ -37,7 +37,7 @@ class AdvanceTask:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """Look for an artifact that is nearly the same as `body`. All are JSON values."""
+    """Look for an artifact that is nearly the same as `body`. All artifacts are JSON values."""
 
     kind: str
     body: Any
@@ -55,7 +55,7 @@ class EarlyTask:
 
 @dataclass(frozen=True, slots=True)
 class EditTask:
-    """Check a person's edit of what a job of this kind, with this request, wrote."""
+    """Check a person's edit of the artifact of a job with this kind and request."""
 
     kind: str
     request: Any
@@ -64,7 +64,7 @@ class EditTask:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The kinds are loaded: tasks may come."""
+    """The kinds are loaded: the process accepts tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +84,28 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """The kind's code raised an error, or returned what cannot cross."""
+    """The kind's code raised an error, or returned something that cannot be encoded."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class AsJson:
-    """A message as JSON text: a model's JSON may hold what msgpack cannot carry."""
+    """A message as JSON text, for JSON values that msgpack cannot encode."""
 
     kind: str
     text: str
 
 
 class JudgeCodec(Generic[M]):
-    """The one codec, and `AsJson` for lone surrogates and for integers beyond 64 bits, which JSON values may have."""
+    """msgpack, with `AsJson` for lone surrogates and integers beyond 64 bits, which JSON values can contain."""
 
     def __init__(self, *kinds: type[M]) -> None:
         self._kinds = {kind.__name__: kind for kind in kinds}
         self._codec: Codec[Any] = Codec(AsJson, *kinds)
 
     def encode(self, message: M) -> bytes:
-        """A whole frame; ProtocolError if it cannot be packed."""
+        """A whole frame; ProtocolError if the message cannot be encoded."""
         try:
             return self._codec.encode(message)
         except ProtocolError:

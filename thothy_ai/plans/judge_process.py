@@ -1,7 +1,7 @@
-"""A process that runs kinds' code for a worker: prompts, plans, validators. Run as `python -m ... FD`, its socket.
+"""A process that runs kinds' code for a worker: prompts, plans, validators. Run as `python -m ... FD`, FD its socket.
 
-It answers one task at a time and keeps nothing between them. The kernel ends it if a task takes more than its seconds
-of processor time, whatever it does then: an extension that never returns to Python cannot be interrupted otherwise.
+It answers one task at a time and keeps nothing between tasks. The kernel kills it when a task exceeds its processor
+time, because an extension that never returns to Python cannot be interrupted in any other way.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from thothy_ai.plans.judge_messages import (
 from thothy_ai.queue.edits import check_edit
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all: they are the worker's
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all; the worker handles them
 
 
 def main() -> None:
-    """Load the kinds that the worker names, then answer it until it is gone."""
+    """Load the kinds that the worker names, then answer the worker until it is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rwb") as stream:
         serve(stream)
-    os._exit(0)  # whatever threads a kind has started
+    os._exit(0)  # even if a kind has started threads
 
 
 def serve(stream: BufferedRWPair) -> None:
@@ -76,7 +76,7 @@ def serve(stream: BufferedRWPair) -> None:
 
 
 def answer_to(task: Task) -> Answer:
-    """Run the kind's code. What it raises while it judges goes to the worker's log: standard error is the worker's."""
+    """Run the kind's code. Its exceptions while judging go to standard error, and so to the worker's log."""
     match task:
         case AdvanceTask():
             try:

@@ -3,9 +3,9 @@
     follow ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
            ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
 
-A thread would not do: a regular expression that backtracks without end holds the interpreter's lock, and nothing can
-interrupt it. Processes also judge in parallel. One more is started whenever none is free; meanwhile, the work waits for
-whichever is free first.
+Threads would not do: a regular expression that backtracks without end holds the interpreter's lock, and nothing can
+interrupt it. Processes also judge in parallel. If no process is free, another one is started; meanwhile, the task waits
+for whichever process is free first.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from thothy_ai.plans.judge_messages import (
 from thothy_ai.queue.edits import CheckedEdit, unchecked
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
-_END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
-WAITING_FACTOR = 6  # a task may also wait for something: its limit of processor time, times this, in all
+_END_SECONDS = 1.0  # for a process to end once its socket is closed
+WAITING_FACTOR = 6  # a task's limit of elapsed time, as a multiple of its limit of processor time
 MAX_DEFAULT_PROCESSES = 12
-EDIT_JUDGES = 2  # processes of a server, started for its first edit: one may hang
-_CHUNK = 2**16  # bytes of an answer that are read at once
+EDIT_JUDGES = 2  # processes of a server, started at its first edit; two because one can hang
+_CHUNK = 2**16  # bytes per read of an answer
 _ENDED = "the worker has ended"
 T = TypeVar("T")
 
@@ -58,14 +58,14 @@ class JudgeError(Exception):
 
 
 class JudgeEndedError(JudgeError):
-    """Its process ended, possibly for a reason outside the kind's code."""
+    """The judging process ended, possibly for a reason outside the kind's code."""
 
 
 class Judges:
-    """Used on one asyncio loop. `seconds` of processor time are a task's limit; `gates_as_findings` do not reject.
+    """For use on one asyncio loop. `seconds`: a task's limit of processor time. `gates_as_findings` do not reject.
 
-    What waits is bounded by the jobs in flight: each has one task at a time, and one check of an unfinished output per
-    call.
+    The number of waiting tasks is bounded by the jobs in flight: each has one task at a time, and one check of an
+    unfinished output per call.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Judges:
         gates_as_findings: Sequence[RejectionReason] = (),
     ) -> None:
         count = processes or default_processes()
-        hash_seed = secrets.randbelow(2**32)  # the same for all: a plan is replayed in any of them
+        hash_seed = secrets.randbelow(2**32)  # the same for all processes: any of them can replay a plan
         first = StartTask(tuple(kinds), tuple(sys.path), seconds, tuple(gates_as_findings))
         self._judges = [_Judge(first, hash_seed) for _ in range(count)]
         self._unstarted = list(self._judges)
@@ -87,9 +87,9 @@ class Judges:
     async def advance(
         self, job: PlannedJob, answered: Sequence[Outputs], last: PlanStep | None
     ) -> PlanStep | Judgement:
-        """`advance`, in another process. `last` is the step that was answered last.
+        """`advance`, in another process. `last` is the most recently answered step.
 
-        A kind that hangs or ends its process after the first step is a rejection, too. Raises `PlanError`.
+        If the kind hangs or ends its process after the first step, the result is a rejection. Raises `PlanError`.
         """
         try:
             answer = await self._do(AdvanceTask(job, tuple(answered)))
@@ -105,17 +105,17 @@ class Judges:
         raise TypeError(f"expected a step or a judgement, got {answer!r}")
 
     async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:
-        """`near_duplicate`, in another process. A kind that fails there is a rejection, too."""
+        """`near_duplicate`, in another process. If the kind fails there, the result is a rejection."""
         try:
             return await self._rejection(CompareTask(kind, body, tuple(others)))
         except JudgeError as error:
             return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
 
     async def early_rejection(self, text: str, locale: str | None, early: Early | None) -> Rejection | None:
-        """Why an unfinished output is certain to be rejected, as far as that is known.
+        """Why an unfinished output is certain to be rejected; None as long as that is not known.
 
-        Its language is checked once, whenever a process is free. The other checks come again and again, and are left
-        out while no process is free: they save tokens, and must not delay the judging of whole outputs.
+        The language is checked once, as soon as a process is free. The other checks are repeated as the output grows,
+        and are left out while no process is free: they save tokens, and must not delay the judging of whole outputs.
         """
         if locale is None and self._free.empty():
             return None
@@ -124,7 +124,7 @@ class Judges:
         return None
 
     async def check_edit(self, kind: str, request: Any, body: Mapping[str, Any]) -> CheckedEdit:
-        """`check_edit`, in another process. An edit whose checks fail there has that as a finding: it is not lost."""
+        """`check_edit`, in another process. If the checks fail to run, the edit is kept, with that as a finding."""
         try:
             answer = await self._do(EditTask(kind, request, dict(body)))
         except JudgeError as error:
@@ -134,7 +134,7 @@ class Judges:
         return answer
 
     async def close(self) -> None:
-        """End all processes, whatever they do."""
+        """End all processes, even in the middle of a task."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -150,12 +150,12 @@ class Judges:
     async def _do(self, task: Task) -> Answer:
         """The answer of the next free process. Raises `JudgeError`.
 
-        A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
+        If the caller is cancelled before a process is free, the task is dropped; afterwards, the process completes it.
         """
         if self._closed:
             raise JudgeError(_ENDED)
         try:
-            frame = TASKS.encode(task)  # before a process is taken, which an error would not give back
+            frame = TASKS.encode(task)  # before a process is taken: an error here would not give it back
         except ProtocolError as error:
             raise JudgeError(str(error)) from None
         if self._free.empty() and self._unstarted:
@@ -176,7 +176,7 @@ class Judges:
         return answer
 
     def _then_free(self, judge: _Judge, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Work of a process, which is free afterwards, even if the work is cancelled before it begins."""
+        """Start work of a process and free the process afterwards, even if the work is cancelled before it begins."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -184,24 +184,24 @@ class Judges:
         return task
 
     async def _started(self, judge: _Judge) -> None:
-        with suppress(JudgeError, OSError):  # its next task starts it again, and gets the error
+        with suppress(JudgeError, OSError):  # the next task starts the process again, and gets the error
             await judge.start()
 
     async def _asked(self, judge: _Judge, frame: bytes) -> Answer:
         try:
             with metrics.JUDGE_SECONDS.time():
                 return await judge.ask(frame)
-        except JudgeEndedError:  # once more: the kernel may have been short of memory
+        except JudgeEndedError:  # try once more: the kernel may have been short of memory
             return await judge.ask(frame)
 
 
 def default_processes() -> int:
-    """At least two, so that one that hangs does not hold up all jobs. The engine has the other processors."""
+    """At least two, so that one that hangs does not hold up all jobs. The engine uses the other processors."""
     return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) * 3 // 4))
 
 
 class _Judge:
-    """One process, which is started when it is asked, if it has not been or has ended."""
+    """One process. A task starts it if it does not run."""
 
     def __init__(self, first: StartTask, hash_seed: int) -> None:
         self._first = first
@@ -218,11 +218,11 @@ class _Judge:
         return await self._answer(frame, self._seconds * WAITING_FACTOR)
 
     async def kill(self) -> int | None:
-        """End the process. Returns how it had ended, or was ended now, as `Popen.returncode`."""
+        """End the process if it runs. Returns its exit status, as `Popen.returncode`."""
         process, self._process = self._process, None
         if process is None:
             return None
-        self._writer.transport.abort()  # it may have stopped reading: what is unsent is not waited for
+        self._writer.transport.abort()  # drop unsent data: the process may have stopped reading
         with suppress(subprocess.TimeoutExpired):
             return await asyncio.to_thread(process.wait, _END_SECONDS)
         process.kill()
@@ -231,7 +231,7 @@ class _Judge:
     async def start(self) -> None:
         """Start the process. Raises `JudgeError`, `OSError`."""
         ours, theirs = socket.socketpair()
-        path = os.pathsep.join(map(os.path.abspath, sys.path))  # it imports from where this process does
+        path = os.pathsep.join(map(os.path.abspath, sys.path))  # the process imports from the same folders as this one
         with theirs:
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             try:
@@ -255,7 +255,7 @@ class _Judge:
         except TimeoutError:
             await self.kill()
             raise JudgeError(f"the kind's code did not end within {seconds:g} s") from None
-        except ProtocolError as error:  # the kind's plan has yielded something else than calls
+        except ProtocolError as error:  # the kind's plan yielded something other than calls
             await self.kill()
             raise JudgeError(str(error)) from None
         except OSError:
@@ -268,7 +268,7 @@ class _Judge:
             raise
 
     async def _payload(self) -> bytes:
-        """The next frame. There is no other behind it: a process is asked one task at a time."""
+        """The payload of the next frame. No other frame follows: the process gets one task at a time."""
         buffer = FrameBuffer()
         while chunk := await self._reader.read(_CHUNK):
             if payloads := buffer.feed(chunk):

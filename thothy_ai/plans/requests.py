@@ -1,4 +1,4 @@
-"""`RequestFactory`: a plan's calls as requests to the engine; and the engine's results as outputs for the plan."""
+"""`RequestFactory`: turns a plan's calls into requests to the engine, and the engine's results into outputs."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from thothy_ai.jobs import Call, End, Output
 from thothy_ai.jobs.api.plan import ApiBody
 
 VERIFY = "verify"  # the step of a plan in which the model judges an artifact
-TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
-EARLY_TOKENS = 40  # after which an output is first looked at; one with a smaller budget is not worth it
+TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # for a call that the engine refused
+EARLY_TOKENS = 40  # before the first early check of an output; smaller budgets are not worth one
 _ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
 
 
 class Translated(Protocol):
-    """A body of OpenAI's API as a request to the engine."""
+    """A request body of OpenAI's API, translated for the engine."""
 
     @property
     def request(self) -> GenerationRequest:
-        """What the engine is asked, in no one's name yet."""
+        """The request to the engine, without the circumstances of an attempt."""
 
     def answer(self, result: GenerationResult) -> Mapping[str, Any]:
         """The API's object for this result."""
 
     def refusal(self, error: EngineError) -> Exception:
-        """What the API would answer to the engine's refusal, as an error to raise."""
+        """The API's answer to the engine's refusal, as an error to raise."""
 
 
-Translate = Callable[[ApiBody, str], Awaitable[Translated]]  # for a tenant; raises the API's refusals
+Translate = Callable[[ApiBody, str], Awaitable[Translated]]  # from a body and the tenant; raises the API's refusals
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFactory:
-    """What all calls of one attempt at a job have in common.
+    """Makes the requests of one attempt at a job, from what all its calls have in common.
 
-    `key` names the attempt to the engine. `template_options` are added to those of each call. What the `adapter` wrote
-    is verified by the model itself, whose judgement was measured.
+    `key` names the attempt to the engine. `template_options` are added to those of each call. Calls use the `adapter`,
+    except for verification: the base model, whose precision was measured, verifies what the adapter wrote.
     """
 
     key: str
@@ -52,15 +52,15 @@ class RequestFactory:
     tenant: str
     priority: int = 0
     deadline: datetime | None = None
-    booked: bool = False  # on a job: a worker's
+    booked: bool = False  # whether the usage belongs to a job, as in a worker
     stream: bool = False
     adapter: str = ""
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
     def request(self, call: Call, number: int) -> GenerationRequest:
-        """The attempt's call with this number, counted from 0. Raises `InvalidRequestError`."""
+        """The request for the attempt's call with this number, counted from 0. Raises `InvalidRequestError`."""
         wanted = call.sampling
-        # With several candidates, only the first could be looked at while they are written.
+        # Of several candidates, only the first could be checked while they are written.
         alone = (wanted.best_of or wanted.n) == 1
         is_watched = alone and (call.locale is not None or call.early is not None) and wanted.max_tokens > EARLY_TOKENS
         return GenerationRequest(
@@ -96,7 +96,7 @@ class RequestFactory:
         )
 
     def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:
-        """The attempt's call with this number, of which all but its circumstances is said."""
+        """A request that was translated from an API body, completed with the attempt's circumstances."""
         seed = request.sampling.seed
         return replace(
             request,
@@ -114,12 +114,12 @@ class RequestFactory:
 
 
 def call_seed(seed: int, number: int) -> int:
-    """The seed of an attempt's call: 63 bits; the attempt's own for the first call."""
+    """The seed of an attempt's call, 63 bits. The first call has the attempt's own seed."""
     return seed if number == 0 else int.from_bytes(sha256(f"{seed}.{number}".encode()).digest()[:8]) >> 1
 
 
 def output_of(result: GenerationResult) -> Output:
-    """What a plan gets of a result that was not aborted."""
+    """A result that was not aborted, as an output for the plan."""
     first, *others = (
         Output(choice.text, _ENDS.get(choice.finish_reason, End.COMPLETE), choice.mean_logprob)
         for choice in result.choices

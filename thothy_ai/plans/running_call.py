@@ -1,4 +1,4 @@
-"""`RunningCall`: one call in flight: its text as it is written, its early stop, its end, and what it used."""
+"""`RunningCall`: one call in flight: its text as it is written, its early stop, its end, and its usage."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from thothy_ai.errors import ThothyError
 from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
 from thothy_ai.plans.requests import TOO_LONG, Translated, output_of
 
-if TYPE_CHECKING:  # the client's module is only needed where a client is made
+if TYPE_CHECKING:  # at run time, only code that makes a client needs its module
     from thothy_ai.engine.serving.client import Generation
 
-ENOUGH_BYTES = 120  # of an output to tell its language
+ENOUGH_BYTES = 120  # of an output, to recognise its language
 ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
-GROWTH = 1.4  # the factor by which a text has grown when it is looked at again
+GROWTH = 1.4  # the factor by which a text has to grow before the next early check
 NOTHING_USED = Usage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
-# Why an unfinished output is stopped: by its text, its locale (None: the language is not checked), its early checks.
+# Why to stop an unfinished output, from its text, its locale (None: the language is not checked) and its early checks.
 EarlyRejection = Callable[[str, str | None, Early | None], Awaitable[Rejection | None]]
-REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)  # which any engine would repeat
+REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)  # any engine would refuse the request
 _EARLY_ENDS = frozenset({End.REPETITION, End.WRONG_LANGUAGE, End.REJECTED})
 
 
@@ -37,8 +37,8 @@ class EngineAbortedError(ThothyError):
 
 
 class RunningCall:
-    """A call and its generation. With `early_rejection`, it is stopped once its rejection is certain. A call to an API
-    was `translated`.
+    """A call and its generation. With `early_rejection`, the call is stopped once its rejection is certain.
+    `translated` is set for a call to OpenAI's API.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class RunningCall:
     ) -> None:
         self.call = call
         self.sampling = request.sampling
-        self.end: End | None = None  # None: it was cut off
-        self.result: GenerationResult | None = None  # of one that ended by itself
+        self.end: End | None = None  # None: the call was cut off
+        self.result: GenerationResult | None = None  # set if the generation was not stopped
         self.error: EngineError | None = None  # why there is no result: the prompt was too long, or the engine was lost
         self._generation = generation
         self._early_rejection = early_rejection
@@ -61,12 +61,12 @@ class RunningCall:
 
     @property
     def usage(self) -> Usage:
-        """What it took until it ended, however it did."""
+        """The call's usage until it ended, however it ended."""
         return self._generation.usage or NOTHING_USED
 
     @property
     def saved_tokens(self) -> int:
-        """The rest of its budget, if it was stopped early."""
+        """The unused tokens of its budget if it was stopped early, otherwise 0."""
         if self.end not in _EARLY_ENDS:
             return 0
         sampling = self.call.sampling
@@ -75,11 +75,11 @@ class RunningCall:
         return max(0, sampling.max_tokens * (sampling.best_of or sampling.n) - self.usage.output_tokens)
 
     async def output(self) -> Output:
-        """Wait for its end. Raises its `EngineError`, `EngineAbortedError`, and the refusals of an API."""
+        """Wait for the call's end. Raises its `EngineError`, `EngineAbortedError`, and the refusals of an API."""
         watching = None
         if self._early_rejection is not None and (self.call.locale is not None or self.call.early is not None):
             watching = asyncio.create_task(self._watch(self._early_rejection))
-            # An error of the engine's is raised by the output, too: it counts as retrieved.
+            # An engine's error is raised with the output as well, so that it counts as retrieved here.
             watching.add_done_callback(lambda watched: watched.cancelled() or watched.exception())
         try:
             result = await self._generation.result()
@@ -112,7 +112,7 @@ class RunningCall:
         return Output(result.text, End.WRONG_LANGUAGE if foreign else End.REJECTED, rejection=self._stopped)
 
     async def _watch(self, early_rejection: EarlyRejection) -> None:
-        """Look at the text at each report. Its language is checked once, at the first."""
+        """Check the text at each report of the engine; its language only at the first."""
         text = await self._generation.early_text()
         enough = len(text.encode("utf-8", "surrogatepass")) >= ENOUGH_BYTES
         locale, early = self.call.locale if enough else None, self.call.early
@@ -125,21 +125,21 @@ class RunningCall:
             locale, text = None, await self._generation.text_beyond(int(len(text) * GROWTH))
 
     async def stream(self) -> None:
-        """Have the engine send the pieces of its text from now on, the first with all so far."""
+        """Have the engine send the text in pieces from now on; the first piece is all the text so far."""
         await self._generation.stream()
 
     async def texts(self) -> AsyncIterator[str]:
-        """The pieces of its first text, as the engine sends them, until it ends. For one reader only."""
+        """The pieces of the first text, as the engine sends them, until the call ends. For one reader only."""
         async for text in first_text(self._generation):
             yield text
 
     async def abort(self) -> None:
-        """End it early, and wait for its usage; no effect if it has ended."""
+        """End the call early and wait for its usage. No effect if it has ended."""
         self.error = await abort(self._generation)
 
 
 async def first_text(generation: Generation) -> AsyncIterator[str]:
-    """The pieces of the first of a generation's texts, until all have ended. Raises its `EngineError`."""
+    """The pieces of a generation's first text, until all its texts have ended. Raises its `EngineError`."""
     async for delta in generation:
         if not delta.choice:
             yield delta.text

@@ -36,7 +36,7 @@ __all__ = [
     "verify_webhook",
 ]
 
-if not TYPE_CHECKING:  # to type checkers, any name would exist
+if not TYPE_CHECKING:  # with it, type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name in __all__:

@@ -53,7 +53,7 @@ _name, _left = _read(os.environ.get(VARIABLE, ""))
 
 def crash_point(place: Place) -> None:
     """End the process here without any clean-up, if this place was chosen."""
-    global _left  # noqa: PLW0603 - how many more times the place may be reached
+    global _left  # noqa: PLW0603 - how many more times the place can be reached
     if place == _name:
         _left -= 1
         if _left <= 0:

@@ -57,7 +57,7 @@ class InvalidJobError(EntryError):
 class IdempotencyConflictError(EntryError):
     """An idempotency key that already belongs to a different request.
 
-    That is the request of `job_id`, or that of the entry `other` of the same call.
+    The different request is that of the job `job_id`, or that of the entry `other` of the same call.
     """
 
     def __init__(self, key: str, *, job_id: UUID | None = None, other: int | None = None) -> None:
@@ -73,7 +73,7 @@ class IdempotencyConflictError(EntryError):
 
 
 class InvalidConnectionError(ThothyError):
-    """What was given as `connection` has no transaction in which jobs can be enqueued."""
+    """The object given as `connection` has no transaction in which jobs can be enqueued."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"connection: {message}")
@@ -88,7 +88,7 @@ class UnknownJobError(ThothyError):
 
 
 class AmbiguousIdError(ThothyError):
-    """Several jobs' ids begin or end with this text. `candidates` are some of them."""
+    """The ids of several jobs begin or end with this text. `candidates` are some of them."""
 
     def __init__(self, ref: str, candidates: Sequence[UUID], *, more: bool = False) -> None:
         self.ref = ref
@@ -131,10 +131,10 @@ class JobExpiredError(JobEndedError):
 
 
 class NeedsEditError(JobEndedError):
-    """Gates rejected each draft of the job's artifact: a person is to edit the best one, or to approve their edit.
+    """Gates rejected every draft of the job's artifact: a person must edit the best one, or approve their edit of it.
 
-    `draft` has its fields, of which some may be missing; `findings` say what is wrong, and where. `state` is that of
-    the review. `reason` is that of the last attempt, None once a person has edited the draft.
+    `draft` has the fields of the best draft, some of which may be missing; `findings` say what is wrong, and where.
+    `state` is the state of the review. `reason` is that of the last attempt; None once a person has edited the draft.
     """
 
     def __init__(
@@ -152,11 +152,11 @@ class NeedsEditError(JobEndedError):
 
 
 class ArtifactRejectedError(JobEndedError):
-    """A person has rejected the job's artifact, or the text that it follows is another now: `detail` says more."""
+    """A person rejected the job's artifact, or the text that it follows up has changed: `detail` says more."""
 
 
 class InvalidDecisionError(ThothyError):
-    """A decision that nobody can make. `field` names what is wrong with it."""
+    """A decision that is invalid in itself. `field` names the invalid field."""
 
     def __init__(self, field: str, message: str) -> None:
         self.field = field
@@ -165,7 +165,7 @@ class InvalidDecisionError(ThothyError):
 
 
 class DecisionConflictError(ThothyError):
-    """Somebody else has decided on this version of a job's artifact: `by` them, `at` that time."""
+    """Somebody else has already decided on this version of a job's artifact: `by` says who, `at` when."""
 
     def __init__(self, job_id: UUID, version: int, action: str, by: str, at: datetime) -> None:
         self.job_id = job_id
@@ -179,7 +179,7 @@ class DecisionConflictError(ThothyError):
 
 
 class NothingToDecideError(ThothyError):
-    """A job without an artifact that a person could decide on: it has not succeeded, or has not ended."""
+    """The job has no artifact that a person could decide on: it has not ended, or has not succeeded."""
 
     def __init__(self, job_id: UUID, state: str) -> None:
         self.job_id = job_id
@@ -198,7 +198,7 @@ class ResultTimeoutError(ThothyError, TimeoutError):
 
 
 class WaitTimeoutError(ThothyError, TimeoutError):
-    """Not all jobs ended within `timeout` seconds of waiting. `open` are those that have not; they are unaffected."""
+    """Not all jobs ended within `timeout` seconds of waiting. `open` are the jobs still open; they are unaffected."""
 
     SHOWN = 3
 
@@ -213,7 +213,7 @@ class WebhookVerificationError(ThothyError):
 
 
 class UnreadableArtifactError(ThothyError):
-    """An artifact that this version cannot read: its kind is unknown here, or the kind's schema has changed."""
+    """This version cannot read the artifact: its kind is unknown here, or the kind's schema has changed."""
 
     def __init__(self, job_id: UUID, message: str) -> None:
         self.job_id = job_id
@@ -229,15 +229,15 @@ class DatabaseError(ThothyError):
 
     @property
     def is_unstorable(self) -> bool:
-        """Whether the data itself is at fault, so that another try would fail too."""
+        """Whether the data itself is at fault, so that another try would fail as well."""
         return self.sqlstate is not None and self.sqlstate.startswith(UNSTORABLE_CLASSES)
 
 
 class DatabaseUnreachableError(DatabaseError):
-    """Postgres cannot be reached at the configured host and port, refuses the login, is read-only or full there."""
+    """Postgres cannot be reached at the configured host and port, refuses the login, is read-only, or is full."""
 
     def __init__(self, message: str, sqlstate: str | None = None, advice: str | None = None) -> None:
-        self.advice = advice  # None: nothing but starting it may help
+        self.advice = advice  # None: the only remedy is to start it
         super().__init__(message, sqlstate)
 
 
@@ -253,11 +253,11 @@ class PoolerError(DatabaseError, ConfigError):
 
 
 class PermissionDeniedError(DatabaseError):
-    """The database role lacks a right, or belongs to another tenant than the one in the settings."""
+    """The database role lacks a right, or belongs to a different tenant from the one in the settings."""
 
     ADVICE: Final = {
         "row-level security": "THOTHY_TENANT is {tenant!r}: set it to the tenant of the role",
-        "FATAL": "let the owner of the database run GRANT CONNECT ON DATABASE",  # as the connection is opened
+        "FATAL": "let the owner of the database run GRANT CONNECT ON DATABASE",  # raised while connecting
         "create role": "run the command as a role with CREATEROLE",
         "for database": "let its owner run GRANT CREATE ON DATABASE, or CREATE SCHEMA … AUTHORIZATION that role",
     }
@@ -278,7 +278,7 @@ class RoleExistsError(DatabaseError):
 
 
 class BrokerUnreachableError(ThothyError):
-    """Redis cannot be reached at the configured host and port, or takes no writes there."""
+    """Redis cannot be reached at the configured host and port, or accepts no writes."""
 
     def __init__(self, message: str, advice: str | None = None) -> None:
         self.problem, self.advice = message, advice
@@ -286,7 +286,7 @@ class BrokerUnreachableError(ThothyError):
 
 
 class BrokerRefusedError(BrokerUnreachableError):
-    """Redis answers, and cannot be used: it is in cluster mode, or its user lacks rights."""
+    """Redis answers but cannot be used: it is in cluster mode, or its user lacks rights."""
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"{problem}; {advice}", advice)
@@ -294,7 +294,7 @@ class BrokerRefusedError(BrokerUnreachableError):
 
 
 class MigrationsBehindError(DatabaseError):
-    """The database schema is older than this code. `found` is its revision, None if it is unknown or there is none."""
+    """The database schema is older than this code. `found` is its revision, None if it has none or it is unknown."""
 
     def __init__(self, found: str | None, required: str, sqlstate: str | None = None, *, schema: str = "") -> None:
         self.found = found
@@ -314,7 +314,7 @@ class MigrationsBehindError(DatabaseError):
 
 
 class NotInstalledError(MigrationsBehindError):
-    """The schema in the settings holds no installation. `others` are the schemas of the database that do."""
+    """The schema in the settings holds no installation. `others` are the schemas of the database that hold one."""
 
     def __init__(self, schema: str, others: Sequence[str], required: str) -> None:
         self.schema = schema
@@ -334,7 +334,7 @@ class NotInstalledError(MigrationsBehindError):
 
 
 class CodeBehindError(ThothyError):
-    """The database was migrated by a newer version than this one."""
+    """The database was migrated by a newer version of the service."""
 
     def __init__(self, found: str, newest: str) -> None:
         self.found = found

@@ -15,7 +15,7 @@ from thothy_ai.settings import Settings
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # SQLAlchemy logs of a pool under the module of its class, which is the last one.
 CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp", "thothy_ai.db.driver")
-# While Redis is away these log several lines per second, one of them with a traceback.
+# While Redis is unreachable, these log several lines per second, one of them with a traceback.
 REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.qos", "thothy_ai.queue.transport")
 QUIET_SECONDS = 30.0
 
@@ -28,20 +28,20 @@ def configure_logging(settings: Settings) -> None:
         logging.getLogger(name).setLevel(logging.DEBUG if settings.log_level == "DEBUG" else logging.WARNING)
     for name in REPETITIVE:
         logging.getLogger(name).addFilter(RateLimitFilter())
-    # Celery warns that tasks go on when the broker is lost, and that a container's user is root: both are intended.
+    # Celery warns that tasks continue when the broker is lost, and that a container's user is root. Both are intended.
     warnings.filterwarnings("ignore", module=r"celery\.")
 
 
 @dataclass(slots=True)
 class Seen:
-    """When a message last passed, and how often it was suppressed since."""
+    """When a message last passed the filter, and how often it has been suppressed since."""
 
     at: float
     suppressed: int = 0
 
 
 class RateLimitFilter(logging.Filter):
-    """Passes each message once per `QUIET_SECONDS`, whatever its arguments, and then tells how many were suppressed."""
+    """Passes each message once per `QUIET_SECONDS`, whatever its arguments, and adds how many were suppressed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class RateLimitFilter(logging.Filter):
 
 
 def serve_metrics(settings: Settings) -> None:
-    """Serve metrics on `metrics_host:metrics_port` from a thread; not if the port is 0. Raises `ConfigError`."""
+    """Serve metrics on `metrics_host:metrics_port` from a thread, unless the port is 0. Raises `ConfigError`."""
     if not settings.metrics_port:
         return
     try:

@@ -1,12 +1,12 @@
-"""`InMemoryQueue`: a queue for tests of code that enqueues jobs, in the process of the test, without any server.
+"""`InMemoryQueue`: a queue inside the test's process, without any server, for tests of code that enqueues jobs.
 
     queue = InMemoryQueue()
     queue.answer(Hook, HookArtifact(hook="Cargo bikes took the school run.", ...))
     publish(queue.producer, article)                # your code, which enqueues, and waits for results
     assert queue.requests(Hook) == [Hook(source=article)]
 
-Requests, options, idempotency keys, kinds' plans and checks, and how attempts end are those of the service: the same
-code. Jobs run when `run` is called, or when a caller waits for one. docs/testing.md says what is left out.
+Requests, options, idempotency keys, the kinds' plans and checks, and the ends of attempts are handled by the service's
+own code. Jobs run when `run` is called, or when a caller waits for one. docs/testing.md says what is left out.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ __all__ = ["InMemoryQueue"]
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Request[Any])
-Text = str | Mapping[str, Any]  # what the model writes; a mapping stands for its JSON
+Text = str | Mapping[str, Any]  # an output; a mapping stands for its JSON
 Answer = Artifact | Rejection | Text | Sequence[Text]
 
 AT_ONCE = Retry(0.0, 0.0)
-CHANGES = (Action.EDIT, Action.SEND_BACK)  # which make the next version
-LOOK_SECONDS = 0.02  # between two looks for jobs that have become due, while a caller waits
+CHANGES = (Action.EDIT, Action.SEND_BACK)  # the decisions that lead to another version
+LOOK_SECONDS = 0.02  # between two looks for newly due jobs, while a caller waits
 
 
 @dataclass(slots=True)
 class _Job:
-    """A row of the record."""
+    """A job as the in-memory record keeps it."""
 
     id: UUID
     tenant: str
@@ -92,12 +92,12 @@ class _Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     previous: dict[str, Any] | None = None
-    artifact: dict[str, Any] | None = None  # as a row of `producer/artifacts`, before anybody has decided
-    output: Judged | None = None  # that is accepted or, of a job that is given up, the best draft
-    drafts: list[Judged] = field(default_factory=list)  # that a person may edit
+    artifact: dict[str, Any] | None = None  # like a row of `producer/artifacts`, before any decision
+    output: Judged | None = None  # the accepted one or, after the last attempt, the best draft
+    drafts: list[Judged] = field(default_factory=list)  # for a person to edit
     review: ReviewState | None = None
     version: int = 1
-    edit: dict[str, Any] | None = None  # as a row of `artifact_version`
+    edit: dict[str, Any] | None = None  # like a row of `artifact_version`
     decisions: list[dict[str, Any]] = field(default_factory=list)
     parent: UUID | None = None
 
@@ -111,19 +111,19 @@ class _Job:
 
     @property
     def _why(self) -> str | None:
-        """The detail or, of a piece that a person has rejected, who that was and their note."""
+        """The detail or, if a person rejected the artifact, their name and note."""
         if self.review is not ReviewState.REJECTED:
             return self.detail
         return ": ".join(filter(None, (self.decisions[-1]["decided_by"], self.decisions[-1]["note"])))
 
     @property
     def snapshot_row(self) -> dict[str, Any]:
-        """As a row of `producer/snapshot`."""
+        """The job like a row of `producer/snapshot`."""
         return {name: getattr(self.snapshot, name) for name in Snapshot.__slots__}
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """As a row of `producer/artifacts`."""
+        """The result like a row of `producer/artifacts`."""
         if self.artifact is None:
             return None
         now = self.current_version
@@ -138,7 +138,7 @@ class _Job:
 
     @property
     def current_version(self) -> dict[str, Any]:
-        """As a row of `queue/current_version`."""
+        """The version like a row of `queue/current_version`."""
         options, written = self.options, self.artifact or {"draft": None, "findings": ()}
         edit = self.edit or {"body": written["draft"], "findings": written["findings"]}
         verification = dict(self.output.verification or {}) if self.output and not self.edit else {}
@@ -155,7 +155,7 @@ class _Job:
         }  # fmt: skip
 
     def decide(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What `queue/decide` does, and answers."""
+        """Do what `queue/decide` does, and return the same rows."""
         waits = self.state is JobState.SUCCEEDED and self.version == given["version"]
         if not waits or (self.review or "clean") not in given["before"]:
             return []
@@ -183,7 +183,7 @@ class _Job:
 
     @property
     def urgency(self) -> tuple[int, datetime, UUID]:
-        """Jobs run in this order."""
+        """The key by which due jobs are sorted; the smallest runs first."""
         return -self.options.priority, self.options.deadline or datetime.max.replace(tzinfo=UTC), self.id
 
     def is_due(self, now: datetime) -> bool:
@@ -193,7 +193,7 @@ class _Job:
         self.state, self.finished_at, self.reason, self.detail = state, now, reason, None
 
     def claim(self) -> Claim:
-        """Begin its next attempt, as a worker claims it."""
+        """Begin the job's next attempt, as a worker's claim does."""
         self.attempt += 1
         self.state, self.started_at = JobState.RUNNING, datetime.now(UTC)
         options = self.options
@@ -205,9 +205,9 @@ class _Job:
 
 
 class InMemoryQueue:
-    """Jobs, `producer` and `async_producer` that enqueue them, and what the model answers. Thread-safe.
+    """Jobs, a `producer` and an `async_producer` that enqueue them, and the model's answers. Thread-safe.
 
-    `settings` say which kinds there are, the tenant and the default limits; by default those of `THOTHY_*`.
+    `settings` define the kinds, the tenant and the default limits; by default they are read from `THOTHY_*`.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -220,17 +220,17 @@ class InMemoryQueue:
         self._lock = threading.RLock()
 
     def answer(self, request: type[R], answer: Answer | Callable[[R], Answer]) -> None:
-        """What attempts at such requests get from now on, or a function of the request that says so.
+        """Set the answer to attempts at such requests from now on, or a function that makes it from the request.
 
-        An artifact is accepted as it is, and a `Rejection` rejects the attempt: the kind's plan does not run. A text,
-        or a mapping for its JSON, is what the model writes for each call of the plan; a list has one for each call, in
-        their order. These are parsed and checked. Without any of this, the model writes an instance of the call's
-        schema, as the null engine does, which many kinds' checks refuse.
+        An artifact is accepted as it is, and a `Rejection` rejects the attempt; in both cases the kind's plan does not
+        run. A text, or a mapping that stands for its JSON, is the output of every call of the plan; a list has one
+        output per call, in order. Outputs are parsed and checked. Without an answer, the output is an instance of the
+        call's schema, as from the null engine; the checks of many kinds refuse it.
         """
         self._answers[_name(request)] = answer
 
     def requests(self, request: type[R]) -> list[R]:
-        """The requests of this class that were enqueued so far, follow-ups included, in their order."""
+        """The requests of this class enqueued so far, including follow-ups, in order."""
         name = _name(request)
         with self._lock:
             return [request.model_validate(job.request) for job in self._jobs.values() if job.kind == name]
@@ -241,9 +241,10 @@ class InMemoryQueue:
             return [job.snapshot for job in self._jobs.values()]
 
     def run(self, at: datetime | None = None) -> int:
-        """Run what is due, the most urgent first, with retries and follow-ups at once; returns how many jobs ended.
+        """Run the due jobs, the most urgent first, with their retries and follow-ups; returns how many jobs ended.
 
-        `at`: as if it were then, for jobs with a `not_before` or a deadline. Raises what a function for answers raises.
+        `at` is the time against which `not_before` and deadlines are compared; by default now. An error raised by a
+        function that makes answers propagates.
         """
         ended = 0
         with self._lock:
@@ -254,7 +255,7 @@ class InMemoryQueue:
         return ended
 
     def enqueue(self, drafts: Sequence[Draft], tenant: str) -> list[Draft]:
-        """Insert all of them, or none. Raises `IdempotencyConflictError`."""
+        """Insert all drafts, or none. Raises `IdempotencyConflictError`."""
         for draft in drafts:
             if draft.unbriefed:
                 problem = "is the name of a stored brief, and this queue stores none: give the brief itself"
@@ -278,7 +279,7 @@ class InMemoryQueue:
             return settled
 
     def ask(self, query: Query, tenant: str) -> Rows:
-        """What Postgres answers to a producer."""
+        """The rows with which Postgres would answer a producer's query."""
         given = query.parameters
         answers: dict[str, Callable[[_Job], Iterable[object]]] = {
             "queue/cancel": lambda job: [_cancelled(job)] if job.finished_at is None else [],
@@ -305,10 +306,10 @@ class InMemoryQueue:
         finish = self._attempt(job.claim())
         job.failures += finish.failures
         job.state, job.reason, job.detail = finish.state, finish.reason, finish.detail
-        if finish.is_draft or finish.outcome is Outcome.SUCCEEDED:  # until then, an edit that was sent back stands
+        if finish.is_draft or finish.outcome is Outcome.SUCCEEDED:  # until then, the edit that was sent back stands
             job.edit = None
         if finish.is_draft and finish.judged is not None:
-            if (job.previous or {}).get("note"):  # what was sent back is nobody's choice any more
+            if (job.previous or {}).get("note"):  # drafts from before it was sent back no longer count
                 job.drafts.clear()
             job.drafts.append(finish.judged)
         if finish.outcome is Outcome.REJECTED:
@@ -331,7 +332,7 @@ class InMemoryQueue:
         return None
 
     def _made(self, parent: UUID) -> list[dict[str, Any]]:
-        """What `queue/follow_ups_of` answers of this parent."""
+        """The rows that `queue/follow_ups_of` returns for this parent."""
         changed = [each["decided_at"] for each in self._jobs[parent].decisions if each["action"] in CHANGES]
         made = [job for job in self._jobs.values() if job.parent == parent]
         changed += [job.enqueued_at for job in made if job.reason == ReviewState.SUPERSEDED]
@@ -343,7 +344,7 @@ class InMemoryQueue:
         ]
 
     def _supersede(self, ids: Iterable[UUID]) -> list[UUID]:
-        """Do what `queue/supersede` does, and return all jobs that were superseded."""
+        """Do what `queue/supersede` does, and return the ids of all superseded jobs."""
         taken = list(ids)
         for job in [self._jobs[id_] for id_ in taken if self._jobs[id_].state not in ENDED]:
             theirs = [each["id"] for each in self._made(job.id)]
@@ -355,7 +356,7 @@ class InMemoryQueue:
         return taken
 
     def _insert(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a row of `queue/follow_ups`."""
+        """Record a job from a row of `queue/follow_ups`."""
         deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] else None
         request = json.loads(row["request"]) | ({row["text_field"]: row["content"]} if row["text_field"] else {})
         made = _Job(
@@ -376,7 +377,7 @@ class InMemoryQueue:
         return outcomes.judged(claim, judgement, "\n".join(texts), NO_USAGE)
 
     def _judgement(self, claim: Claim, texts: list[str]) -> Judgement:
-        """Of what the test answers; `texts` gets what the model has written."""
+        """The judgement of the test's answer; outputs are appended to `texts`."""
         previous = None
         if rejected := claim.previous:
             previous = Previous(
@@ -403,7 +404,7 @@ class InMemoryQueue:
 
 
 class _InMemoryProducer(Producer):
-    """A `Producer` of that queue. What is given as `connection=` is not looked at: its jobs are enqueued at once."""
+    """A `Producer` of an `InMemoryQueue`. It ignores `connection=` and enqueues jobs at once."""
 
     def __init__(self, queue: InMemoryQueue) -> None:
         self.settings = queue.settings
@@ -436,7 +437,7 @@ class _InMemoryProducer(Producer):
 
 
 class _InMemoryAsyncProducer(AsyncProducer):
-    """An `AsyncProducer` of that queue."""
+    """An `AsyncProducer` of an `InMemoryQueue`."""
 
     def __init__(self, queue: InMemoryQueue) -> None:
         self.settings = queue.settings
@@ -474,7 +475,7 @@ class _InMemoryAsyncProducer(AsyncProducer):
 
 
 class _Runs:
-    """Stands for a `Waiter` whose connection listens: whoever waits has all jobs looked at."""
+    """Stands in for a `Waiter` whose connection listens. It names no jobs, so that a caller looks at all of them."""
 
     def listen(self) -> bool:
         return True

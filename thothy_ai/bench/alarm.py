@@ -1,4 +1,4 @@
-"""`alarm`: a limit on the time of a block, by SIGALRM. Only for the main thread, which has signals."""
+"""`alarm`: limits the time of a block with SIGALRM. Only for the main thread, which receives signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 @contextmanager
 def alarm(seconds: float, error: Callable[[], Exception]) -> Iterator[None]:
-    """Raise what `error` returns when the time is over. The handler of the signal is restored at the end."""
+    """Raise the exception from `error` when the time is over. The signal's previous handler is restored at the end."""
 
     def over(_: int, __: FrameType | None) -> NoReturn:
         raise error()

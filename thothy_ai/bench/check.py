@@ -1,15 +1,15 @@
-"""Checks a drain's tokens, with any weights: random weights generate no text that could be read.
+"""Checks a drain's tokens, with any weights, even random ones, whose text cannot be judged by reading it.
 
-Some finished jobs are computed again, prompt and output in one pass, alone, in a cache of their own, through the plain
-torch references: no kernels of ours, no batch, no prefix cache, no chunks, no graphs, no overlap. Each token that the
-engine chose must there have nearly the log-probability of the best one: rounding in another order costs hundredths of a
-nat. It is sensitive: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
-0.3 nats where one token of the prompt was another, by 3 where eight were.
+Some finished jobs are computed again through the plain torch references, each alone, prompt and output in one pass, in
+a separate cache: without our kernels, batches, prefix cache, chunks, graphs or overlap. There, each token that the
+engine chose must have nearly the log-probability of the best token; rounding in another order costs hundredths of a
+nat. The check is sensitive: over eight random layers, 24 tokens after a prompt of 600 missed the best one by up to
+0.3 nats if one token of the prompt was changed, and by up to 3 nats if eight were.
 
-Random recurrent layers before random experts magnify rounding without bound: over 40 of them, the references in
-bfloat16 choose none of the tokens that they choose in float32 (so do `transformers`' own). Where the references that
-round what recurrences read otherwise differ from themselves by as much as is forbidden, and the tokens by little more,
-nothing can be said.
+Random recurrent layers before random experts magnify rounding without bound: over 40 of them, the references choose
+entirely different tokens in bfloat16 and in float32, and so do those of `transformers`. A failed check is therefore
+repeated with references that round the inputs of recurrences differently. The check is inconclusive if these differ
+from the plain references by more than the tolerance, and the engine's tokens by at most `_GAP_OF_NOISE` times as much.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from thothy_ai.kernels.reference import states as reference
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.step import StepTokens
 
-MIN_JOBS, MAX_JOBS = 4, 8  # that are checked: a quarter of the drain within these limits
-# Nats: of the worst token, and of all on average. Random layers magnify rounding: 32 of them make 0.06 of bfloat16's,
-# root mean square, and the worst of 2,000 tokens lies 0.22 to 0.34 below the best. A number near the middle between
-# two fp8 numbers falls on either side, which makes 0.6 with fp8 weights (all measured, llama-8b); a token of another
-# context lies 5.6 below the best one on average.
+MIN_JOBS, MAX_JOBS = 4, 8  # limits of the jobs to check, otherwise a quarter of the drain
+# Tolerances in nats, for the worst token and for the mean of all. Random layers magnify rounding: with bfloat16, 32
+# layers turn it into 0.06 (root mean square), and the worst of 2,000 tokens lies 0.22 to 0.34 below the best. A number
+# near the middle between two fp8 numbers can be rounded to either, which with fp8 weights makes 0.6 (all measured with
+# llama-8b). A token from another context lies 5.6 below the best one on average.
 _TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float16: (0.1, 0.01), torch.bfloat16: (0.5, 0.03)}
 _FP8_KV_TOLERANCE = (1.0, 0.1)
 _FP8_WEIGHTS_TOLERANCE = (4.0, 1.0)
-_MEAN_TO_WORST = 4  # of a tolerance given on the command line
-_GAP_OF_NOISE = 5  # times the noise: the gap to tokens that have nothing to do with the references' (3.4 measured)
+_MEAN_TO_WORST = 4  # the ratio of both tolerances if one is given on the command line
+_GAP_OF_NOISE = 5  # times the noise: the mean gap of unrelated tokens (3.4 measured)
 _BLOCK = 16
-_ROWS_AT_ONCE = 128  # of a whole vocabulary in float32
+_ROWS_AT_ONCE = 128  # rows of logits, each a whole vocabulary in float32
 
 
 class WrongTokensError(EngineError):
@@ -55,9 +55,9 @@ class WrongTokensError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was compared. Gaps are in nats: the best token's log-probability less the chosen one's.
+    """The result of a check. Gaps are in nats: the best token's log-probability minus the chosen one's.
 
-    `noise`, where it is too wide to judge by: how far another rounding moves the gaps of the first job, on average.
+    `noise` is set if the check is inconclusive: how far other rounding moves the gaps of the first job, on average.
     """
 
     jobs: int
@@ -76,10 +76,11 @@ def check(
     tolerance: float | None = None,
     on_job: Callable[[int, int], None] = lambda _, __: None,
 ) -> Checked:
-    """Compare some jobs, spread over the drain; WrongTokensError if a gap is wider than `tolerance` nats, or the mean
-    than a quarter of it.
+    """Check some jobs, spread over the drain. WrongTokensError if a gap exceeds `tolerance` nats, or the mean a quarter
+    of it.
 
-    None stands for what rounding explains in the drain's types. `on_job` gets each job's index and their number.
+    Without `tolerance`, the limits are what rounding explains in the drain's types. `on_job` receives the index of each
+    job and the number of jobs.
     """
     if tolerance is not None:
         limit, mean_limit = tolerance, tolerance / _MEAN_TO_WORST
@@ -102,7 +103,7 @@ def check(
         agreeing=float((together == 0).float().mean()),
         tolerance=limit,
     )
-    if checked.worst <= limit and checked.mean <= mean_limit:  # false of NaN
+    if checked.worst <= limit and checked.mean <= mean_limit:  # false for NaN
         return checked
     shaken = _Oracle(model, options, _OtherRounding())
     noise = float((gaps[0] - shaken.gaps(sample[0][0].prompt, sample[0][1])).abs().mean())
@@ -124,14 +125,14 @@ def check(
 def spread(
     finished: Sequence[tuple[CoreRequest, tuple[int, ...]]], count: int
 ) -> list[tuple[CoreRequest, tuple[int, ...]]]:
-    """At most `count`, at even distances, the first and the last among them."""
+    """At most `count` jobs at even distances, including the first and the last."""
     last = len(finished) - 1
     places = sorted({round(index * last / max(1, count - 1)) for index in range(count)})
     return [finished[place] for place in places]
 
 
 class _OtherRounding(ReferenceOperations):
-    """The references, with what recurrences read moved by up to a unit in the last place of the model's type."""
+    """The references, with the values that recurrences read moved by up to one unit in the last place."""
 
     @staticmethod
     def gated_delta(mixed: Tensor, *given: Any) -> Tensor:
@@ -143,7 +144,7 @@ class _OtherRounding(ReferenceOperations):
 
 
 def _moved(read: Tensor, dtype: torch.dtype) -> Tensor:
-    """In place: layers give the tensor that they want to be filled."""
+    """Move the values in place, since layers pass in the tensor to fill."""
     signs = torch.arange(read.numel(), device=read.device).view_as(read) % 3 - 1
     return read.mul_(1 + torch.finfo(dtype).eps * signs)
 
@@ -179,7 +180,7 @@ class _Oracle:
             config, blocks + 1, _BLOCK, self._kv_dtype, device, slots=1, inputs_dtype=model.dtype
         )  # fmt: skip
         positions = torch.arange(length, device=device)
-        step = StepTokens(torch.tensor(tokens, device=device), positions, (positions + _BLOCK,))  # from block 1 on
+        step = StepTokens(torch.tensor(tokens, device=device), positions, (positions + _BLOCK,))  # slots from block 1
         batch = AttentionBatch(
             block_tables=(torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None],),
             rows=integers(0),

@@ -26,8 +26,8 @@ def main(
 ) -> None:
     """Run a command line; `make_requests` makes the jobs of --kinds, which needs the service's libraries.
 
-    After one line on standard error, SystemExit: 1 if the drain fails or a token is wrong, 2 for wrong input, 130 after
-    Ctrl-C.
+    On failure, prints one line on standard error and raises SystemExit: 1 if the drain fails or a token is wrong, 2 for
+    wrong input, 130 after Ctrl-C.
     """
     options = parse(arguments, program)
 
@@ -49,12 +49,12 @@ def main(
 
 
 def run_and_print(options: BenchOptions, measure: Callable[[Progress], BenchReport]) -> None:
-    """Measure with progress on standard error, and print the report; SystemExit as `main`."""
+    """Measure with progress on standard error, and print the report. Raises SystemExit as `main` does."""
     progress = Progress(sys.stderr)
     try:
         report = measure(progress)
     except EngineError as error:
-        # The file or an option is at fault; too little memory is not.
+        # Wrong input is a faulty file or option, not too little memory.
         is_wrong = isinstance(error, InvalidRequestError | ModelLoadError) and not isinstance(error, OutOfMemoryError)
         _end(progress, str(error), WRONG_INPUT if is_wrong else FAILED, error)
     except KeyboardInterrupt as error:

@@ -1,6 +1,6 @@
 """Runs jobs through an engine core, all submitted at once, and keeps what is needed to judge the run.
 
-On the core's thread only references are kept; everything is evaluated after the clock has stopped.
+The core's thread only keeps references. Everything is evaluated after the clock has stopped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
-_WATCH_SECONDS = 0.5  # between looks at a drain: each takes the interpreter's lock for a moment
+_WATCH_SECONDS = 0.5  # between looks at a drain, which each take the interpreter's lock for a moment
 
 OnProgress = Callable[[int, EngineStats], None]
 
 
 class DrainFailedError(EngineError):
-    """A job failed, or did not get exactly the tokens that it asked for."""
+    """A job failed, or did not get exactly the number of tokens that it asked for."""
 
     code = "drain_failed"
 
@@ -40,9 +40,9 @@ class DrainFailedError(EngineError):
 class Drained:
     """The result of a drain, timed from the first submission to the last token.
 
-    `finished`: the requests in the order in which they ended, with their tokens. The counters of `before` and `after`
-    differ by those of the drain. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) are those
-    after each step that made tokens.
+    `finished`: the requests in the order in which they ended, with their tokens. The drain's counters are `after` minus
+    `before`. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) were read after each step that
+    produced tokens.
     """
 
     seconds: float
@@ -59,7 +59,7 @@ class Drained:
 
 
 class UrgentJob(NamedTuple):
-    """A job that was submitted while others ran: seconds to its first token, and the device's seconds that it took."""
+    """A job submitted while others ran: seconds until its first token, and its device-seconds."""
 
     waited: float
     compute_seconds: float
@@ -76,7 +76,7 @@ NO_LATER = Later()
 
 
 class BenchCore:
-    """A started core around a model that is already on its device, or on those of a group."""
+    """A started core for a model that is already on its device, or on the devices of a group."""
 
     def __init__(self, loaded: LoadedModel, options: EngineOptions, group: Group | None = None) -> None:
         self._inbox = _Inbox()
@@ -87,9 +87,9 @@ class BenchCore:
     def run(
         self, requests: Sequence[CoreRequest], on_progress: OnProgress = lambda _, __: None, later: Later = NO_LATER
     ) -> Drained:
-        """Submit the requests and wait. Raises `DrainFailedError` if a job did not get its tokens.
+        """Submit the requests and wait for them. Raises `DrainFailedError` if a job did not get its tokens.
 
-        `on_progress` is called now and then, with the number of finished jobs and the core's counters.
+        `on_progress` is called from time to time with the number of finished jobs and the core's counters.
         """
         self._inbox.expect(len(requests) + len(later.requests))
         submitted: dict[str, float] = {}
@@ -119,14 +119,14 @@ class BenchCore:
         )
 
     def close(self) -> None:
-        """End the core after its step; its memory is freed with the last reference to this."""
+        """End the core after its current step. Its memory is freed with the last reference to this object."""
         self.core.stop()
         self.core.join()
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection: it would repeatedly walk the results kept here, which an engine does not keep."""
+    """Run the block without garbage collection, which would repeatedly walk results that a real engine doesn't keep."""
     gc.collect()
     gc.disable()
     try:
@@ -156,7 +156,7 @@ class _Step:
 
 
 class _Inbox:
-    """What the core reports, until as many requests have ended as are expected."""
+    """Collects the core's reports until the expected number of requests have ended."""
 
     def __init__(self) -> None:
         self._core: EngineCore | None = None
@@ -166,16 +166,16 @@ class _Inbox:
         self._done = threading.Event()
 
     def watch(self, core: EngineCore) -> None:
-        """Read this core's gauges with each report."""
+        """Read this core's counters with each report."""
         self._core = core
 
     def expect(self, count: int) -> None:
-        """Begin anew, before the first submit."""
+        """Reset for a drain of `count` requests. Call this before the first submit."""
         self._steps, self._left = [], count
         self._done.clear()
 
     def take(self, events: list[Event]) -> None:
-        """Called on the core's thread; with a refusal, on the one that submits."""
+        """Called on the core's thread or, for a refusal, on the submitting thread."""
         if not events:
             return
         if self._core is not None:
@@ -187,11 +187,11 @@ class _Inbox:
 
     @property
     def left(self) -> int:
-        """Requests that have not ended."""
+        """The number of requests that have not ended."""
         return self._left
 
     def wait(self, seconds: float) -> bool:
-        """Whether all requests have ended, at the latest after `seconds`."""
+        """Wait for at most `seconds`; returns whether all requests have ended."""
         return self._done.wait(seconds)
 
     def collect(self) -> tuple[list[_Step], float]:

@@ -1,4 +1,4 @@
-"""New draws of the two workloads: other lengths of the same kinds and distributions, to avoid tuning for one draw."""
+"""New draws of the two workloads: other lengths from the same distributions, to avoid tuning for one draw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thothy_ai.bench.workload import Workload, sibling_jobs, template_jobs
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Bounds of uniform lengths, in tokens; `output` None: 0.8 to 1.2 times the body, as for a translation."""
+    """Bounds of uniformly drawn lengths, in tokens. `output` None: 0.8 to 1.2 times the body, as in translations."""
 
     share: float  # of the jobs
     template: int
@@ -29,11 +29,11 @@ _TEMPLATES = {
 _SOURCE_TOKENS = (600, 2500)
 _SIBLING_OUTPUTS = {"trend_summary": (120, 250), "hook": (30, 80), "translation": (150, 300), "report": (400, 900)}
 _OF_A_SOURCE = ("trend_summary", "hook", "hook", "translation", "translation")
-_REPORT_SHARE = 0.43  # of the sources
+_REPORT_SHARE = 0.43  # of the sources have a report
 
 
 def redraw(workload: Workload, seed: int) -> Workload:
-    """As many jobs of the workload's family, drawn anew."""
+    """A workload of the same family and number of jobs, drawn anew."""
     draw = random.Random(seed)
     name, count = f"{workload.name}, draw {seed}", len(workload.jobs)
     if workload.arrival is None:

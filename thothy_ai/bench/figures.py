@@ -1,4 +1,4 @@
-"""The figures of a drain, by name, as they are printed and kept."""
+"""The figures of a drain, by name, as printed and stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Figure = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds since the process began: until the engine was ready, and until its first job was done."""
+    """Seconds from the start of the process until the engine was ready, and until its first job was done."""
 
     ready: float
     first_job: float
@@ -23,14 +23,14 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """What a peer took for the same jobs."""
+    """A peer's time for the same jobs."""
 
     name: str
     seconds: float
 
 
 def drain_figures(drained: Drained, counted_jobs: str, unit: str) -> list[Figure]:
-    """What a drain took and how the engine ran. `unit`: an hour of what computed."""
+    """The figures of a drain and of the engine during it. `unit`: the name of an hour of the device."""
     counted = drained.gained
     preemptions = drained.after.scheduler.preemptions - drained.before.scheduler.preemptions
     jobs, seconds = len(drained.finished), drained.seconds
@@ -54,7 +54,7 @@ def drain_figures(drained: Drained, counted_jobs: str, unit: str) -> list[Figure
 
 
 def start_up_figures(start_up: StartUp) -> list[Figure]:
-    """How soon the engine worked."""
+    """The figures of the engine's start."""
     return [
         ("start-up, process to ready", f"{start_up.ready:.1f} s"),
         ("start-up, process to first job done", f"{start_up.first_job:.1f} s"),
@@ -62,7 +62,7 @@ def start_up_figures(start_up: StartUp) -> list[Figure]:
 
 
 def check_figures(checked: Checked) -> list[Figure]:
-    """How the tokens compare with the references'."""
+    """The figures that compare the tokens with the references."""
     if checked.noise is not None:
         gap = f"another rounding moves them by {checked.noise:.2f} nats, and they lie {checked.mean:.2f} below the best"
         return [("tokens checked against the references", f"not to be judged: {gap}")]
@@ -75,7 +75,7 @@ def check_figures(checked: Checked) -> list[Figure]:
 
 
 def profile_figures(profile: Profile, drained: Drained) -> list[Figure]:
-    """Where the time of the profiled drain went."""
+    """The shares of the profiled drain's time."""
     whole, steps = profile.seconds, drained.gained("steps")
     parts = {"GEMM": profile.gemm, "attention": profile.attention, "rest": profile.rest, "idle": profile.idle}
     return [

@@ -1,8 +1,8 @@
-"""The drain of real jobs: prompts, schemas and sampling of their kinds, through the frontend and the core.
+"""Drains real jobs, with the prompts, schemas and sampling of their kinds, through the frontend and the core.
 
-Three drains in one run: with schemas for the first time; with schemas again, when the grammars' lexers are warm but the
-prefix cache is cold, since each drain has a salt of its own; and without schemas, with end-of-text ignored and exactly
-the output lengths that the first drain gave. Every output with a schema is parsed and checked against it.
+One run makes three drains: with schemas for the first time; with schemas again, when the grammars' lexers are warm but
+the prefix cache is cold, because each drain has its own salt; and without schemas, with end-of-text ignored and exactly
+the output lengths of the first drain. Every output with a schema is parsed and checked against it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OnProgress = Callable[[int, EngineStats], None]
 
 @dataclass(frozen=True, slots=True)
 class KindRun:
-    """One drain, timed from the first submission to the last result. `before` and `after` differ by its counters."""
+    """One drain, timed from the first submission to the last result. Its counters are `after` minus `before`."""
 
     name: str
     seconds: float
@@ -42,7 +42,7 @@ class KindRun:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Outputs that match their schemas, those cut at `max_tokens`, and the first invalid one's flaw."""
+    """Counts of outputs that match their schemas or were cut at `max_tokens`, and the first invalid one's flaw."""
 
     valid: int
     cut: int
@@ -56,7 +56,7 @@ def drain(
     name: str,
     on_progress: OnProgress = lambda _, __: None,
 ) -> KindRun:
-    """Submit all requests under a salt of this drain's own, and wait. Raises `DrainFailedError` if one fails."""
+    """Submit all requests under this drain's own salt, and wait. Raises `DrainFailedError` if one fails."""
     inbox = _Inbox(len(requests))
     backend = engine.backend
     salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
@@ -97,7 +97,7 @@ def validity(requests: Sequence[GenerationRequest], run: KindRun) -> Validity:
 
 
 class _Inbox:
-    """What the engine answers until all requests have ended; its threads only keep references here."""
+    """Collects the engine's outputs until all requests have ended. The engine's threads only keep references here."""
 
     def __init__(self, expected: int) -> None:
         self._expected, self._outputs = expected, list[Output]()
@@ -105,7 +105,7 @@ class _Inbox:
         self.done = threading.Event()
 
     def take(self, outputs: list[Output]) -> None:
-        """A sink. Early reports of some requests' texts end nothing."""
+        """The sink for outputs. Early reports of texts don't end a request."""
         last = [output for output in outputs if not isinstance(output, Delta)]
         self._outputs += last
         self.ended += len(last)
@@ -114,7 +114,7 @@ class _Inbox:
             self.done.set()
 
     def results(self) -> dict[str, GenerationResult]:
-        """By request id; `DrainFailedError` if a request failed."""
+        """The results by request id. Raises `DrainFailedError` if a request failed."""
         by_id = {}
         for output in self._outputs:
             if isinstance(output, Failure):

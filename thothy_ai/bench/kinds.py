@@ -1,4 +1,4 @@
-"""`thothy bench drain --kinds`: starts an engine, drains its jobs three times and reports the figures side by side."""
+"""`thothy bench drain --kinds`: starts an engine, drains the jobs three times and reports the figures side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.process.factory import make_engine
 
 _WARM_UP_JOBS, _WARM_UP_JOBS_ON_A_CPU = 64, 2
-_WARM_UP_SEED = 1_000_003  # of jobs that the drains do not have
+_WARM_UP_SEED = 1_000_003  # makes jobs that are not in the drains
 _FIRST, _AGAIN, _WITHOUT = "schemas, first time", "schemas, again", "no schemas"
 
 
@@ -45,7 +45,7 @@ def measure_kinds(options: BenchOptions, make: MakeRequests, progress: Progress)
         try:
             ready = process_age()
             progress.say(f"Warming up with {counted(len(warm_up), 'job')}")
-            # Without schemas, so that the drains' first masks are the first; the engine learns the outputs' lengths.
+            # Without schemas, so that the first drain compiles the grammars. The engine learns the outputs' lengths.
             drain(engine, [replace(request, schema=None) for request in warm_up], "warm-up")
             start_up = StartUp(ready, process_age())
             first = _drain(engine, requests, _FIRST, progress)
@@ -68,7 +68,7 @@ def measure_kinds(options: BenchOptions, make: MakeRequests, progress: Progress)
 
 @contextmanager
 def engine_folder(options: BenchOptions) -> Iterator[EngineOptions]:
-    """Options of an engine that has a tokenizer: `--model`, or a folder of random weights, removed in the end."""
+    """Options of an engine with a tokenizer: those of `--model`, or of a temporary folder with random weights."""
     engine = options.engine
     if engine.model is not None:
         yield engine
@@ -96,7 +96,7 @@ def _drain(engine: RunningEngine, requests: Sequence[GenerationRequest], name: s
 
 
 def kind_figures(requests: Sequence[GenerationRequest], runs: Sequence[KindRun], unit: str) -> list[Figure]:
-    """The jobs, then a row per figure with the runs side by side; the last run is the one without schemas."""
+    """The jobs, then a row per figure with the runs side by side; the last run has no schemas."""
 
     def per_step(seconds: Callable[[KindRun], float]) -> Callable[[KindRun], str]:
         return lambda run: f"{seconds(run) / run.gained('steps') * 1e3:.2f} ms"

@@ -1,4 +1,4 @@
-"""One measurement: load the engine, warm up, drain, check tokens; then profile and compare with peers, if asked to."""
+"""One measurement: load the engine, warm up, drain, check tokens; on request, profile and compare with peers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution.device import resolve_device
 
-_WARM_UP_JOBS = 64  # on a GPU: the engine learns how long the outputs of each kind are
+_WARM_UP_JOBS = 64  # on a GPU, from which the engine learns how long the outputs of each kind are
 _WARM_UP_JOBS_ON_A_CPU = 4
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """What is printed, as text or JSON. `where` names the device and torch's version."""
+    """The report to print, as text or JSON. `where` names the device and torch's version."""
 
     title: str
     where: str
@@ -50,7 +50,7 @@ class BenchReport:
 
 
 def measure(options: BenchOptions, workload: Workload, progress: Progress) -> BenchReport:
-    """Measure according to the options. Raises `EngineError`, also for wrong tokens."""
+    """Measure according to the options. Raises `EngineError`, including `WrongTokensError`."""
     if options.profile:
         require_gpu()
     if options.peer is not None:
@@ -83,7 +83,7 @@ def measure(options: BenchOptions, workload: Workload, progress: Progress) -> Be
 
 
 def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> DrainWork:
-    """The jobs to drain, and those of the warm-up: the last ones listed, on a CPU a few short ones."""
+    """The jobs to drain, and those of the warm-up: the last jobs listed or, on a CPU, a few short ones."""
     if options.draw is not None:
         workload = redraw(workload, options.draw)
     workload = with_house_prompt(workload, options.house_prompt)
@@ -95,7 +95,7 @@ def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> DrainWo
 
 
 class _Ours:
-    """This project's engine. `figures` and `kernels` are filled as it is measured."""
+    """This project's engine. `measure` fills `figures` and `kernels`."""
 
     def __init__(self, options: BenchOptions, work: DrainWork, progress: Progress) -> None:
         self._options, self._work, self._progress = options, work, progress
@@ -116,7 +116,7 @@ class _Ours:
         return as_requests(self._work.warm_up, self._draw("warm-up"), "warm-up")
 
     def requests(self, run: str) -> list[CoreRequest]:
-        """Requests of the jobs; each run has other tokens, so that it finds none in the prefix cache."""
+        """Requests of the jobs. Each run has different tokens, so that the prefix cache holds none of them."""
         return as_requests(self._work.jobs, self._draw(run), run)
 
     def measure(self) -> Drained:
@@ -165,7 +165,7 @@ class _Ours:
         return self._model.device.type == "cuda"
 
     def _announce(self) -> None:
-        """Say what will be drained and, on a CPU, how long it may take at the pace of the warm-up."""
+        """Say what will be drained and, on a CPU, estimate the time from the pace of the warm-up."""
         work, jobs = self._work, len(self._work.jobs)
         text = f"Draining {work.counted} jobs of {work.name}" if jobs > 1 else f"Draining 1 job of {work.name}"
         if self._options.jobs is None and jobs < work.listed:
@@ -176,7 +176,7 @@ class _Ours:
         self._progress.say(text)
 
     def _run(self, name: str, later: Later = NO_LATER) -> Drained:
-        """Drain the jobs under another draw of tokens, with progress."""
+        """Drain the jobs with a new draw of tokens, and show progress."""
         load, before = TokenLoad.of(self._work.jobs), self._drain.core.stats().core
         begin = time.perf_counter()
 

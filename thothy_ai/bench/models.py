@@ -1,6 +1,6 @@
 """The model of a drain: a named shape with random weights, drawn on the device, or a real model's folder.
 
-Either is refused before a weight is drawn or read if the device does not have the memory for it.
+Either is refused before weights are drawn or read if the device does not have enough memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TOKENIZER_FILES = ("tokenizer", "special_tokens", "added_tokens", "chat_templat
 
 
 def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] = lambda _: None) -> LoadedModel:
-    """`options.model` if set, otherwise the named shape, which has no tokenizer.
+    """Load `options.model` if set, otherwise the named shape, which has no tokenizer.
 
-    Raises `OutOfMemoryError` with the numbers, `ModelLoadError` or another `EngineError`. `say` gets what is going on.
+    Raises `OutOfMemoryError` with the numbers, `ModelLoadError` or another `EngineError`. `say` receives the progress.
     """
     device = resolve_device(options.device)
     use_device(device)
@@ -75,7 +75,7 @@ def random_folder(shape: str, tokenizer: Path, folder: Path) -> Path:
         vocab_size=len(loaded),
         bos_token_id=None,
         eos_token_id=loaded.eos_token_id,
-        transformers_version=version("transformers"),  # without it, it warns of tokenizers that older ones wrote
+        transformers_version=version("transformers"),  # otherwise transformers warns of a tokenizer of an older version
     )
     for file in tokenizer.iterdir():
         if file.name.startswith(_TOKENIZER_FILES):
@@ -85,7 +85,7 @@ def random_folder(shape: str, tokenizer: Path, folder: Path) -> Path:
 
 
 def default_shape(options: EngineOptions) -> str:
-    """A small shape on a CPU, the largest one that fits on a GPU."""
+    """A small shape on a CPU, and on a GPU the largest one that fits."""
     device = resolve_device(options.device)
     if device.type == "cpu":
         return ON_A_CPU
@@ -104,7 +104,7 @@ def _plan(shape: str, options: EngineOptions, device: torch.device) -> MemoryPla
 
 
 def _require(plan: MemoryPlan, name: str, options: EngineOptions) -> None:
-    """Raise `OutOfMemoryError` with the numbers, and with what would fit, unless the plan does."""
+    """Raise `OutOfMemoryError`, with the numbers and the shapes that would fit, unless the plan fits."""
     try:
         plan.require(name)
     except OutOfMemoryError as error:

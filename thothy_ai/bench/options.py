@@ -1,4 +1,4 @@
-"""The benchmark's command line. Its parser is argparse's, since it runs where the service's libraries are missing."""
+"""The benchmark's command line. It uses argparse, because it also runs without the service's libraries."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --sh
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What to drain, on which engine, and what to compare with. `draw` None: the file's lengths.
+    """What to drain, on which engine, and what to compare with. `draw` None: the lengths in the file.
 
-    Either `workload` is set or `kinds`, to which the next two belong. `house_prompt`: in tokens, with `kinds` in words.
-    None for `shape` and `jobs` stands for what suits the device.
+    Either `workload` or `kinds` is set; `kind` belongs to `kinds`. `house_prompt` is in tokens, with `kinds` in words.
+    `shape` and `jobs` are chosen to suit the device if they are None.
     """
 
     workload: Path | None
@@ -50,12 +50,12 @@ class BenchOptions:
 
     @property
     def model_name(self) -> str:
-        """The folder's name, or the shape's."""
+        """The name of the model's folder, or of the shape."""
         return self.engine.model.resolve().name if self.engine.model else str(self.shape)
 
 
 def parse(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
-    """Options from a command line; SystemExit with code 2 for a wrong one."""
+    """Parse a command line. Raises SystemExit with code 2 if it is wrong."""
     parser = drain_parser(program)
     given = vars(parser.parse_args(arguments))
     kinds = given["kinds"]
@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str] | None = None, program: str | None = None) ->
 
 
 def parse_service(arguments: Sequence[str] | None = None, program: str | None = None) -> BenchOptions:
-    """Options of `thothy bench service`, which has fewer, as those of a drain of kinds; SystemExit as above."""
+    """Parse a command line of `thothy bench service`, as for a drain of kinds. Raises SystemExit as `parse` does."""
     defaults = vars(drain_parser().parse_args(["--kinds"]))
     return _options(defaults | vars(service_parser(program).parse_args(arguments)))
 
@@ -176,7 +176,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         else:
             kind = _bounded(declared.kind, option.minimum, option.maximum)
             parsing = {"type": kind, "choices": option.choices or None, "metavar": option.metavar}
-        text = option.help  # and the default, as `thothy engine` shows them
+        text = option.help  # with the default added below, as in `thothy engine --help`
         if default is not None and default is not False:
             text += f" [default: {declared.flag[2:] if default is True else default}]"
         group.add_argument(declared.flag, default=default, help=text, **parsing)
@@ -187,7 +187,7 @@ def _add_json(group: argparse._ArgumentGroup) -> None:
 
 
 def _bounded(kind: type, minimum: float | None = None, maximum: float | None = None) -> Callable[[str], Any]:
-    """Reads a value of this type; a usage error if it lies outside the limits."""
+    """A reader of values of this type. A value outside the limits is a usage error."""
 
     def read(text: str) -> Any:
         value = kind(text)
@@ -197,5 +197,5 @@ def _bounded(kind: type, minimum: float | None = None, maximum: float | None = N
             raise argparse.ArgumentTypeError(f"{text} is more than {maximum:g}")
         return value
 
-    read.__name__ = kind.__name__  # in argparse's own messages
+    read.__name__ = kind.__name__  # argparse's own messages show it
     return read

@@ -1,4 +1,4 @@
-"""How long a drain takes, by the seconds per token that the engine has needed so far."""
+"""Estimates how long a drain takes, from the engine's seconds per token so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thothy_ai.engine.api import CoreStats
 
 @dataclass(frozen=True, slots=True)
 class TokenLoad:
-    """Tokens of a drain. A prompt part that several jobs share is computed once."""
+    """Tokens of a drain. A prompt part that several jobs share counts once among the computed tokens."""
 
     prompt_tokens: int
     computed_prompt_tokens: int
@@ -26,7 +26,7 @@ class TokenLoad:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the engine computed since `before`."""
+    """The engine's speed between two readings of its counters."""
 
     before: CoreStats
     now: CoreStats
@@ -37,7 +37,7 @@ class Pace:
         return self._gained("cached_tokens") + self._gained("prefill_tokens") + self._gained("decode_tokens")
 
     def remaining_seconds(self, load: TokenLoad) -> float | None:
-        """Estimate for what is left of the load; None before anything of its sort was computed."""
+        """Estimate for the rest of the load; None until both prompt and output tokens were computed."""
         prompt, output = self._gained("prefill_tokens"), self._gained("decode_tokens")
         if not prompt or not output:
             return None

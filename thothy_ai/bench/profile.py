@@ -1,7 +1,7 @@
-"""Where a drain's time goes on the device: the profiler's raw events, classified by the names of the kernels.
+"""Profiles where a drain's time goes on the device, from the profiler's raw events, classified by kernel name.
 
-Kineto's events are read directly: building torch's tables for some hundred thousand kernels takes minutes. Only the
-device's activities and the calls that launch them are recorded, so that the drain is hardly slowed down.
+Kineto's events are read directly, because building torch's tables for some hundred thousand kernels takes minutes. Only
+the device's activities and the calls that launch them are recorded, so that the drain is hardly slowed down.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of the device, from its first kernel to its last: the four parts add up to the total.
+    """Seconds of the device from its first kernel to its last, in four parts that add up to the total.
 
-    Where kernels overlap, the time counts for GEMM first, then attention, then the rest. `waited` is how long the host
-    blocked on the device within that time.
+    Time in which kernels overlap counts as GEMM first, then as attention, then as the rest. `waited` is how long the
+    host blocked on the device within that time.
     """
 
     gemm: float
@@ -59,11 +59,11 @@ class Profile:
     rest: float
     idle: float
     waited: float
-    kernels: tuple[Kernel, ...]  # the most expensive
+    kernels: tuple[Kernel, ...]  # only the most expensive
 
     @property
     def seconds(self) -> float:
-        """From the first kernel to the last."""
+        """The time from the first kernel to the last."""
         return self.gemm + self.attention + self.rest + self.idle
 
 
@@ -89,7 +89,7 @@ def profiled(work: Callable[[], Result]) -> tuple[Profile, Result]:
 
 
 def kind_of(name: str) -> str:
-    """Class of a kernel by its name: "attention", "GEMM" or "rest"."""
+    """The class of a kernel, by its name: "attention", "GEMM" or "rest"."""
     if _ATTENTION.search(name):
         return "attention"
     return "GEMM" if _GEMM.search(name) else "rest"
@@ -123,7 +123,7 @@ def split(device: Sequence[Activity], host: Iterable[Activity]) -> Profile:
 
 
 def covered(activities: Iterable[Activity]) -> int:
-    """Nanoseconds during which at least one of them runs."""
+    """Nanoseconds during which at least one of the activities runs."""
     total, reached = 0, 0
     for _, start, end in sorted(activities, key=lambda activity: activity.start):
         total += max(0, end - max(start, reached))

@@ -1,4 +1,4 @@
-"""Says on standard error what the benchmark is doing: in place on a terminal, a line every few seconds elsewhere."""
+"""Reports progress on standard error: in place on a terminal, otherwise with a line every few seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Writes to `stream`. `update` is overwritten by what follows, `say` stays."""
+    """Writes to `stream`. The next output overwrites an `update`; the text of `say` stays."""
 
     def __init__(self, stream: TextIO, every_seconds: float = EVERY_SECONDS) -> None:
         self._stream, self._every = stream, every_seconds
@@ -23,11 +23,11 @@ class Progress:
         self._last = time.monotonic()
 
     def update(self, text: str) -> None:
-        """Show the state of what runs; without a terminal, only if nothing was written for a while."""
+        """Show the current state; without a terminal, only if nothing was written for a while."""
         if self._in_place:
             try:
                 columns = os.get_terminal_size(self._stream.fileno()).columns - 1
-            except (OSError, ValueError):  # not a terminal that has a size
+            except (OSError, ValueError):  # not a terminal, or one without a size
                 columns = 79
             self._write(f"{_CLEAR}{text[:columns]}")
         elif time.monotonic() - self._last >= self._every:

@@ -1,4 +1,4 @@
-"""The jobs of a drain: requests as a worker sends them to the engine, made by a caller that knows the kinds."""
+"""The jobs of a drain, as a worker's requests to the engine. They are made by the caller, which knows the kinds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ JOBS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Which jobs: `jobs` of the usual mix of kinds, or of one `kind`. The same `seed` gives the same jobs.
+    """The jobs to make: `jobs` of the usual mix of kinds, or of one `kind`. The same `seed` gives the same jobs.
 
-    `house_words`: the length of a system message that all of them begin with, in words; 0 for none.
+    `house_words` is the length, in words, of a system message with which all jobs begin; 0 for none.
     """
 
     jobs: int = JOBS
@@ -23,5 +23,5 @@ class Backlog:
     house_words: int = 0
 
 
-# Raises `InvalidRequestError`, for an unknown kind.
+# Raises `InvalidRequestError` for an unknown kind.
 MakeRequests = Callable[[Backlog], Sequence[GenerationRequest]]

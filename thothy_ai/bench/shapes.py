@@ -8,7 +8,7 @@ from typing import Any
 
 _ALL = {"tie_word_embeddings": False, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
 _LLAMA = {**_ALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 2}
-_QWEN35 = {  # three layers of a gated delta net to one of gated attention
+_QWEN35 = {  # three gated delta net layers to each layer of gated attention
     **_ALL,
     "head_dim": 256,
     "num_attention_heads": 16,
@@ -22,7 +22,7 @@ _QWEN35 = {  # three layers of a gated delta net to one of gated attention
     "vocab_size": 248_320,
     "rms_norm_eps": 1e-6,
 }
-_GEMMA4 = {  # five layers with a window to one that sees everything, with larger heads whose values are their keys
+_GEMMA4 = {  # five layers with a window to each global layer, which has larger heads with keys as values
     **_ALL,
     "architectures": ["Gemma4ForCausalLM"],
     "model_type": "gemma4_text",
@@ -41,7 +41,7 @@ _GEMMA4 = {  # five layers with a window to one that sees everything, with large
     "tie_word_embeddings": True,
     "rms_norm_eps": 1e-6,
 }
-_LATENT = {  # latent attention, one layer with an MLP, then experts beside shared ones
+_LATENT = {  # latent attention, one layer with an MLP, then layers with routed and shared experts
     **_ALL,
     "hidden_size": 2048,
     "kv_lora_rank": 512,
@@ -76,7 +76,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rms_norm_eps": 1e-6,
     },
-    "qwen3-30b-a3b": {  # a mixture of experts: 30 billion parameters, of which a token meets 3
+    "qwen3-30b-a3b": {  # a mixture of experts with 30 billion parameters, of which each token uses 3 billion
         **_ALL,
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
@@ -130,7 +130,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "vocab_size": 32_000,
     },
-    "gemma-3-27b": {  # five layers with a window to one that sees everything
+    "gemma-3-27b": {  # five layers with a window to each global layer
         **_ALL,
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
@@ -155,7 +155,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 16,
         "num_global_key_value_heads": 4,
     },
-    "gemma-4-26b-a4b": {  # experts beside an MLP in every layer
+    "gemma-4-26b-a4b": {  # experts and an MLP in every layer
         **_GEMMA4,
         "num_hidden_layers": 30,
         "hidden_size": 2816,
@@ -203,7 +203,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 102_400,
         "rms_norm_eps": 1e-6,
     },
-    "gpt-oss-20b": {  # a window in every other layer; its experts' weights are not packed here
+    "gpt-oss-20b": {  # a window in every other layer; the experts' weights are not packed here
         **_ALL,
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
@@ -246,7 +246,7 @@ ON_A_GPU = ("llama-8b", "qwen3-0.6b", "smollm2-135m")  # the first one that fits
 
 
 def parameters(shape: str) -> int:
-    """Number of parameters; a tied head has none of its own."""
+    """The number of parameters; a tied head adds none."""
     config = SHAPES[shape]
     if config["model_type"] == "gemma4_text":
         return _gemma4(config)
@@ -262,11 +262,11 @@ def parameters(shape: str) -> int:
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts is None:
         feed_forward = 3 * hidden * config["intermediate_size"]
-    else:  # and their router
+    else:  # experts and their router
         inner = config.get("moe_intermediate_size") or config["intermediate_size"]
         shared = config.get("shared_expert_intermediate_size")
         feed_forward = (experts * (3 * inner + 1) + (3 * shared + 1 if shared else 0)) * hidden
-    if family == "gpt_oss":  # biases, and sinks
+    if family == "gpt_oss":  # biases and attention sinks
         feed_forward += experts * (2 * inner + hidden + 1)
         mixers += layers * ((heads + 2 * kv_heads) * config["head_dim"] + hidden + heads)
     tables = 1 if config["tie_word_embeddings"] else 2
@@ -282,7 +282,7 @@ def _delta_net(config: dict[str, Any]) -> int:
 
 
 def _latent(config: dict[str, Any]) -> int:
-    """The first layer has an MLP instead of experts; GLM's experts are chosen with a correction."""
+    """The parameters of a latent-attention model. The first layer has an MLP; GLM corrects the choice of experts."""
     hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], config["kv_lora_rank"]
     turned, plain, values = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["v_head_dim"]
     queries = config["q_lora_rank"]
@@ -299,13 +299,13 @@ def _latent(config: dict[str, Any]) -> int:
 
 
 def _gemma4(config: dict[str, Any]) -> int:
-    """Every sixth layer has keys that are its values, too."""
+    """The parameters of a Gemma 4 model. In every sixth layer, the keys are also the values."""
     hidden, heads, layers = config["hidden_size"], config["num_attention_heads"], config["num_hidden_layers"]
     size, full_size = config["head_dim"], config["global_head_dim"]
     windowed = 2 * hidden * (heads + config["num_key_value_heads"]) * size + 2 * size
     full = hidden * (2 * heads + config["num_global_key_value_heads"]) * full_size + 2 * full_size
     feed_forward, norms = 3 * hidden * config["intermediate_size"], 4
-    if experts := config.get("num_experts"):  # and a router with scales
+    if experts := config.get("num_experts"):  # with a router that has scales
         feed_forward += experts * (3 * hidden * config["moe_intermediate_size"] + hidden + 1) + hidden
         norms = 7
     per_layer = feed_forward + norms * hidden + 1
@@ -327,6 +327,6 @@ def _size(size: int) -> str:
 
 
 def write_config(shape: str, folder: Path, **changes: object) -> Path:
-    """Write the shape's config.json, with these values changed, to `folder`, and return that."""
+    """Write the shape's config.json, with these values changed, to `folder`, and return `folder`."""
     (folder / "config.json").write_text(json.dumps(SHAPES[shape] | changes), encoding="utf-8")
     return folder

@@ -1,4 +1,4 @@
-"""Urgent jobs into a full drain: how long they wait, and what they cost the others."""
+"""Sends urgent jobs into a full drain, to measure how long they wait and what they cost the other jobs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import fmean
 from thothy_ai.bench.drain import Drained, Later
 from thothy_ai.engine.api.core import CoreRequest
 
-_FULL = 0.8  # of a drain's time: urgent jobs are submitted while others still wait
+_FULL = 0.8  # the share of a drain's time in which urgent jobs are submitted, while others still wait
 
 
 def urgent_requests(requests: Sequence[CoreRequest], seconds: float, every: float) -> Later:
     """Requests of higher priority, one every `every` seconds, to be submitted during a drain that takes `seconds`.
 
-    They are of the shorter half: a long one that comes late would outlast the drain.
+    Only the shorter half of the requests is used, because a long one near the end would outlast the drain.
     """
     shorter = sorted(requests, key=lambda request: request.sampling.max_tokens)[: (len(requests) + 1) // 2]
     count = min(len(shorter), int(_FULL * seconds / every))
@@ -24,7 +24,7 @@ def urgent_requests(requests: Sequence[CoreRequest], seconds: float, every: floa
 
 
 def urgent_figures(without: Drained, drained: Drained) -> list[tuple[str, str]]:
-    """The same drain with and without the urgent jobs."""
+    """Figures that compare the same drain with and without the urgent jobs."""
     waited = [job.waited for job in drained.urgent]
     if not waited:
         return [("urgent jobs", "none: the drain is too short")]

@@ -1,6 +1,6 @@
 """Checks an output against its JSON schema, independently of the grammar that enforced it.
 
-It knows the subset of JSON Schema that artifact classes make.
+It knows the subset of JSON Schema that artifact classes generate.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "maxLength": lambda value, limit: len(value) <= limit,
     "minItems": lambda value, limit: len(value) >= limit,
     "maxItems": lambda value, limit: len(value) <= limit,
-    "pattern": lambda value, limit: re.fullmatch(limit, value) is not None,  # ours are anchored
+    "pattern": lambda value, limit: re.fullmatch(limit, value) is not None,  # generated patterns are anchored
 }
 
 
 def flaw(schema: str, text: str) -> str | None:
-    """What is wrong with an output by its schema (JSON text), None if nothing is."""
+    """The first violation of the schema (JSON text) in an output; None if the output is valid."""
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""Workloads: jobs by the lengths of their parts. A part has a name; parts of the same name have the same tokens.
+"""Workloads: jobs defined by the lengths of their parts. Parts of the same name have the same tokens.
 
-A file belongs to one of two families. Independent jobs over templates:
+A file belongs to one of two families. The first are independent jobs over templates:
 
     {"jobs": [[kind, template tokens, body tokens, output tokens], ...]}
 
-Jobs over shared sources, where a prompt consists of a house style, the source, the kind's instructions and a few tokens
-of its own:
+The second are jobs over shared sources. A prompt consists of a house style, the source, the kind's instructions and a
+few tokens of its own:
 
     {"jobs": [[source, source tokens, kind, output tokens], ...], "arrival": [index of a job, ...]}
 """
@@ -28,7 +28,7 @@ OWN_TOKENS = 8
 
 
 class PromptPart(NamedTuple):
-    """A run of prompt tokens; the same name stands for the same tokens everywhere."""
+    """A run of prompt tokens; parts of the same name have the same tokens."""
 
     name: str
     tokens: int
@@ -36,7 +36,7 @@ class PromptPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadJob:
-    """One job: the parts of its prompt, how many of them its siblings share, and the number of output tokens."""
+    """One job: the parts of its prompt, how many of those its siblings share, and the number of output tokens."""
 
     kind: str
     parts: tuple[PromptPart, ...]
@@ -45,7 +45,7 @@ class WorkloadJob:
 
     @property
     def shared(self) -> tuple[PromptPart, ...]:
-        """The prefix that it shares with its siblings, and that identifies them."""
+        """The prefix that the job shares with its siblings. It identifies the group."""
         return self.parts[: self.shared_parts]
 
     @property
@@ -54,11 +54,11 @@ class WorkloadJob:
 
 
 class Order(StrEnum):
-    """Order in which jobs are submitted."""
+    """The order in which jobs are submitted."""
 
     LISTED = "listed"  # as in the file
     SOURCE = "source"  # siblings next to each other
-    SHUFFLED = "shuffled"  # the file's arrival order, or at random
+    SHUFFLED = "shuffled"  # in the file's arrival order, or at random if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Workload:
     arrival: tuple[int, ...] | None = None
 
     def ordered(self, order: Order, seed: int = 0) -> tuple[WorkloadJob, ...]:
-        """The jobs in this order; `seed` is used for a shuffle that the file does not give."""
+        """The jobs in this order; `seed` is for shuffling if the file has no arrival order."""
         if order is Order.SOURCE:
             first = {job.shared: index for index, job in reversed(list(enumerate(self.jobs)))}
             return tuple(sorted(self.jobs, key=lambda job: first[job.shared]))
@@ -126,7 +126,7 @@ def read_workload(path: Path) -> Workload:
 
 
 def _check_rows(path: Path, rows: list[Any], columns: dict[str, type]) -> None:
-    """Raise `InvalidRequestError` for the first row that is malformed. Token counts are positive."""
+    """Raise `InvalidRequestError` for the first malformed row. Token counts must be positive."""
 
     def fits(value: object, column: str, kind: type) -> bool:
         return type(value) is kind and not (column.endswith("tokens") and isinstance(value, int) and value < 1)
@@ -138,7 +138,7 @@ def _check_rows(path: Path, rows: list[Any], columns: dict[str, type]) -> None:
 
 
 def template_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
-    """Jobs of [kind, template tokens, body tokens, output tokens]; a kind's template is shared."""
+    """Jobs from rows of [kind, template tokens, body tokens, output tokens]. Jobs of a kind share its template."""
     return tuple(
         WorkloadJob(
             kind,
@@ -151,7 +151,7 @@ def template_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
 
 
 def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
-    """Jobs of [source, source tokens, kind, output tokens]: house style, source, instructions, own tokens."""
+    """Jobs from rows of [source, source tokens, kind, output tokens]. Their prompts have four parts."""
     return tuple(
         WorkloadJob(
             kind,
@@ -169,7 +169,7 @@ def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
 
 
 def with_house_prompt(workload: Workload, tokens: int) -> Workload:
-    """The workload with this number of common tokens before every prompt."""
+    """The workload with this number of shared tokens before every prompt."""
     if not tokens:
         return workload
     house = PromptPart("house prompt", tokens)

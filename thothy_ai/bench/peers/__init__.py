@@ -1,4 +1,4 @@
-"""Other engines on the same jobs, by the same rules: greedy, end-of-text ignored, all jobs submitted at once."""
+"""Runs other engines on the same jobs by the same rules: greedy, end-of-text ignored, all jobs submitted at once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from thothy_ai.engine.api.errors import InvalidRequestError
 
 
 def require(name: str) -> None:
-    """Raise `InvalidRequestError` unless the peer is installed. Importing it would take seconds."""
+    """Raise `InvalidRequestError` unless the peer is installed. The peer is not imported, which would take seconds."""
     if importlib.util.find_spec(name) is None:
         raise InvalidRequestError(f"--peer {name}: not installed in {sys.prefix}")
 
 
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
     """Load the peer that the options name, warm it up and drain. Raises `DrainFailedError` if a token is missing."""
-    # Each is only importable where its library is installed.
+    # Imported here, since each module needs its peer's library.
     if options.peer == "vllm":
         from thothy_ai.bench.peers.vllm_peer import name, resident
     else:

@@ -1,4 +1,4 @@
-"""transformers' continuous batching, with `sdpa` attention and its defaults."""
+"""The continuous batching of transformers, with `sdpa` attention and otherwise its defaults."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
 
-Drain = Callable[[Sequence[CoreRequest]], list[int]]  # the numbers of output tokens, in the requests' order
+Drain = Callable[[Sequence[CoreRequest]], list[int]]  # the number of output tokens of each request, in order
 _NEVER = -1  # no token has this id
-_PATIENCE = 1.0  # seconds between checks that its thread runs
-_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as for our own engine
+_PATIENCE = 1.0  # seconds between checks that the manager's thread runs
+_CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # the same as for our engine
 
 
 def name() -> str:
@@ -28,7 +28,7 @@ def name() -> str:
 
 @contextmanager
 def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Drain]:
-    """A manager of continuous batching over the folder's model, with graphs captured, until the context ends."""
+    """A continuous batching manager with the folder's model and captured graphs, until the context ends."""
     device = resolve_device(options.device)
     loading: dict[str, Any] = {"dtype": resolve_dtype(options.dtype, device), "attn_implementation": "sdpa"}
     if real_weights:
@@ -63,7 +63,7 @@ def _drain(manager: Any, requests: Sequence[CoreRequest]) -> list[int]:
 
 
 def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
-    """Its defaults, except for what the options set; on a CPU its default pool would take all of the memory."""
+    """The defaults except for what the options set. On a CPU, the default pool would take all of the memory."""
     on_cpu = resolve_device(options.device).type == "cpu"
     settings = ContinuousBatchingConfig(
         allow_block_sharing=options.prefix_cache,

@@ -1,6 +1,6 @@
 """vLLM with its defaults, except for what the options set.
 
-Written from its documentation, and never run: it was not available where this was written.
+Written from vLLM's documentation and never run, because vLLM was not available.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def name() -> str:
 def resident(
     folder: Path, options: EngineOptions, *, real_weights: bool
 ) -> Iterator[Callable[[Sequence[CoreRequest]], list[int]]]:
-    """An LLM over the folder's model, compiled and captured, until the context ends."""
+    """vLLM's `LLM` with the folder's model, compiled and captured, until the context ends."""
     llm = vllm.LLM(model=str(folder), **_settings(options, real_weights=real_weights))
 
     def drain(requests: Sequence[CoreRequest]) -> list[int]:
-        """The numbers of output tokens; `generate` keeps the prompts' order."""
+        """The number of output tokens of each request; `generate` keeps the order of the prompts."""
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         sampling = [
             vllm.SamplingParams(
@@ -45,7 +45,7 @@ def resident(
 
 
 def _settings(options: EngineOptions, *, real_weights: bool) -> dict[str, Any]:
-    """Arguments of `LLM`; options that are None are left to vLLM."""
+    """Arguments of `LLM`; for options that are None, vLLM's defaults apply."""
     settings: dict[str, Any] = {
         "skip_tokenizer_init": True,
         "load_format": "auto" if real_weights else "dummy",

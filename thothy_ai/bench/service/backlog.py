@@ -1,4 +1,4 @@
-"""The jobs of `thothy bench`: a synthetic backlog, as requests of a producer and as those of a worker to the engine."""
+"""The jobs of `thothy bench`: a synthetic backlog, as a producer's requests or a worker's requests to the engine."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def make_jobs(wanted: Backlog) -> list[Request]:
 def as_requests(
     jobs: Sequence[Request], seeds: Sequence[int] | None = None, engine: EngineInfo | None = None
 ) -> list[GenerationRequest]:
-    """What a worker would first ask of this engine for these jobs; by default, of one with a large model.
+    """The requests that a worker would first send for these jobs to this engine, by default one with a large model.
 
-    `seeds` are those of the jobs' attempts; by default, the jobs' numbers.
+    `seeds` are those of the jobs' attempts, by default the jobs' numbers.
     """
     from thothy_ai.jobs import Context, registry
     from thothy_ai.plans.advance import PlannedJob
@@ -50,7 +50,7 @@ def as_requests(
 
 
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
-    """The backlog as requests to an engine, behind its house prompt if it has one. Raises `InvalidRequestError`."""
+    """The backlog as requests to an engine, after a house prompt if it has one. Raises `InvalidRequestError`."""
     from thothy_ai.demo.backlog import house_prompt
     from thothy_ai.engine.api import Message
 
@@ -60,7 +60,7 @@ def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
     behind = []
     for request in requests:
         first, *rest = request.messages
-        # Some templates take only one system message.
+        # Some chat templates accept only one system message.
         messages = (
             (Message("system", f"{house}\n\n{first.content}"), *rest)
             if first.role == "system"

@@ -1,8 +1,8 @@
-"""`thothy bench factory`: the same mixed jobs through several engines, each behind a whole service of its own.
+"""`thothy bench factory`: drains the same mixed jobs through several engines, each behind its own whole service.
 
 A service in a temporary home claims, runs, validates and records the jobs, as in production: prompts, schemas,
-sampling, early stops and validators are the kinds' own. Engines run already, and are used one after the other; ours
-listen at a socket, others are servers over HTTP. Seeds differ, since they come from the jobs' ids.
+sampling, early stops and validators are the kinds' own. The engines must already be running, and are used one after the
+other. Our engines listen at a socket; others are servers over HTTP. Seeds differ, since they come from the jobs' ids.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings
 from thothy_ai.worker.registration.served import record_server
 
-LEARN_SECONDS = 300.0  # for an engine to answer, and a server over HTTP to show what it can do
+LEARN_SECONDS = 300.0  # to connect to an engine, and to find out what a server over HTTP can do
 LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An engine, and what is declared of it: `price` is that of a GPU-hour. `gpus` None: what it says itself, or 1."""
+    """An engine, and what is declared about it. `price` is per GPU-hour. `gpus` None: the engine's own number, or 1."""
 
     url: str
     token: str | None = None
@@ -53,7 +53,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class FactoryRun:
-    """One engine's drain. Jobs that had not ended within the limit are open in the report."""
+    """One engine's drain. Jobs that did not end within the time limit are open in the report."""
 
     contender: Contender
     info: EngineInfo
@@ -140,7 +140,7 @@ def measure_factory(
 
 @contextmanager
 def _service(contender: Contender) -> Iterator[tuple[Settings, EngineInfo, Producer, EmbeddedStack]]:
-    """All but an engine, in a temporary home, with a worker at the contender."""
+    """A service in a temporary home without an engine of its own; its worker uses the contender."""
     with ExitStack() as undo:
         home = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="thothy-bench-")))
         home.chmod(0o755)  # servers run as the user `nobody`, who must be able to traverse it
@@ -179,7 +179,7 @@ async def _answered(contender: Contender, declared: DeclaredEngine) -> EngineInf
 
 @contextmanager
 def _recorded(settings: Settings) -> Iterator[None]:
-    """Record the session of an engine of ours in this service, which it does not know of."""
+    """Record the session of one of our engines in this service, which the engine itself does not know."""
     loop = asyncio.new_event_loop()
     client = connect(settings.require_engine_url(), settings.reveal_engine_token())
 
@@ -204,7 +204,7 @@ def _recorded(settings: Settings) -> Iterator[None]:
 
 
 def factory_rows(runs: Sequence[FactoryRun]) -> list[tuple[str, list[str]]]:
-    """The figures by name, a value for each engine."""
+    """The figures by name, with a value for each engine."""
     priced = any(run.contender.price for run in runs)
 
     def row(name: str, *values: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The figures of `thothy bench service`: the same jobs through the service and straight to its engine."""
+"""The figures of `thothy bench service`, which compares the service with its bare engine on the same jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from thothy_ai.bench.figures import Figure
 from thothy_ai.engine.api import EngineStats
 
-_FULL = 0.9  # of the most sequences that ran at once in a run
+_FULL = 0.9  # the share of a run's peak of running sequences at which the engine counts as full
 _TENTHS = 10
 
 
@@ -25,7 +25,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRun:
-    """One drain. `samples` were taken while it ran, the first before it began, the last after its end."""
+    """One drain. `samples` were taken during the drain, the first before its start and the last after its end."""
 
     name: str
     seconds: float
@@ -39,23 +39,23 @@ class ServiceRun:
         return float(getattr(last, counter) - getattr(first, counter))
 
     def reached(self, holds: Callable[[EngineStats], bool]) -> float:
-        """Seconds from the begin to the first sample of which this holds; those of the run if there is none."""
+        """Seconds from the start to the first sample for which `holds` is true; the run's seconds if there is none."""
         return next((sample.at for sample in self.samples[1:] if holds(sample.stats)), self.seconds)
 
     @property
     def running(self) -> list[int]:
-        """Sequences running, by sample, while the drain lasted."""
+        """The number of running sequences in each sample of the drain."""
         return [sample.stats.scheduler.running for sample in self.samples[1:] if sample.at <= self.seconds] or [0]
 
     @property
     def full_at(self) -> float:
-        """When the engine ran nearly as many sequences as it ever did."""
+        """When the engine first ran nearly as many sequences as at its peak, in seconds."""
         most = max(self.running)
         return self.reached(lambda stats: stats.scheduler.running >= _FULL * most)
 
     @property
     def prompts_at(self) -> float:
-        """When the core had got all requests: their prompts were tokenized."""
+        """When the core had received all requests, their prompts tokenized, in seconds."""
         before = self.samples[0].stats.core.requests_finished
 
         def known(stats: EngineStats) -> int:
@@ -65,7 +65,7 @@ class ServiceRun:
 
     @property
     def busy_by_tenth(self) -> list[float]:
-        """The share of each tenth of the run's time that the device spent in steps, by the samples."""
+        """The share of time in which the device was in steps, for each tenth of the run, interpolated from samples."""
         ends = [self.seconds * tenth / _TENTHS for tenth in range(_TENTHS + 1)]
         busy = np.interp(
             ends, [each.at for each in self.samples], [each.stats.core.busy_seconds for each in self.samples]
@@ -74,17 +74,17 @@ class ServiceRun:
 
     @property
     def last_result_at(self) -> float:
-        """When the engine had finished its last request, by the samples."""
+        """When the engine had finished its last request, in seconds, by the samples."""
         ended = self.samples[0].stats.core.requests_finished + self.requests
         return self.reached(lambda stats: stats.core.requests_finished >= ended)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTimes:
-    """What Postgres and the worker recorded of the run through the service, in seconds.
+    """Times of the run through the service, in seconds, as Postgres and the worker recorded them.
 
-    `claimed`: from enqueueing to the claim, of the first job, the median and the last. `judging` and `judge_waits` are
-    the mean seconds of a task in a judging process, and those for which it waited for one. `outcomes` count attempts.
+    `claimed`: from enqueueing to the claim, for the first, the median and the last job. `judging` is the mean time of a
+    task in a judging process, `judge_waits` the mean wait for a process. `outcomes` count attempts.
     """
 
     enqueue: float
@@ -159,7 +159,7 @@ def service_figures(
 
 
 def quantile(counts: Mapping[float, float], share: float) -> float:
-    """The quantile of a cumulative histogram by upper bound, interpolated within a bucket; infinite beyond the last."""
+    """A quantile of a cumulative histogram, interpolated within its bucket; infinite beyond the last bound."""
     bounds = sorted(counts)
     target = share * counts[bounds[-1]]
     lower, below = 0.0, 0.0

@@ -1,7 +1,7 @@
 """Open-loop load on a server with OpenAI's API: requests are sent when they are due, however many are unanswered.
 
-Times count from the moment a request is sent; how late that was is measured, too, since a client that lags loads the
-server less than it says.
+Times count from the moment a request is sent. Its delay is measured as well, since a lagging client loads the server
+less than it claims.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from thothy_ai.foreign.http import HttpServer
 from thothy_ai.foreign.replies import piece_of, refusal_of
 
 CHAT = "/chat/completions"
-LATE_SECONDS = 0.01  # at p99, beyond which the client lags
-BUSY_SHARE = 0.8  # of one core, likewise
+LATE_SECONDS = 0.01  # the p99 delay above which the client counts as lagging
+BUSY_SHARE = 0.8  # of one core, above which the client counts as lagging
 _SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", "ve")
-_TAIL = 8192  # bytes of a stream that are kept, for its last events
+_TAIL = 8192  # bytes kept of a stream, for its last events
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a good answer has: its first token and each further one within so many seconds."""
+    """The limits of a good answer, in seconds: until its first token, and the mean for each further token."""
 
     first_token: float = 0.2
     per_token: float = 0.05
@@ -36,8 +36,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class RequestTiming:
-    """One request, in seconds: when it was due and how late it was sent, then from that moment on. `error`: it has no
-    values of an answer.
+    """One request, in seconds: when it was due, how late it was sent, and the times of its answer since it was sent.
+    With an `error`, the answer's values are 0.
     """
 
     due: float
@@ -62,7 +62,7 @@ class RequestTiming:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The requests of one rate; `seconds` until the last answer, `cpu` the share of a core that the client took."""
+    """The requests of one rate. `seconds`: until the last answer. `cpu`: the share of a core that the client used."""
 
     rate: float
     seconds: float
@@ -75,14 +75,13 @@ class Load:
 
     @property
     def is_short(self) -> bool:
-        """Whether all answers ended within less time than one takes, so that their ends tell no rate."""
+        """Whether all answers ended within less time than one answer takes, so that their ends show no rate."""
         return self._span < (self.percentile("whole", 0.5) or 0.0)
 
     @property
     def answers_per_second(self) -> float:
-        """From the end of the first answer to that of the last: before it, the server was not loaded yet, and the time
-        in which the last answers are written is no part of the load. Of a short load, that of its whole time: a rate
-        that is too low rather than too high.
+        """The rate between the end of the first answer and the end of the last. Before the first, the server is not
+        fully loaded yet. For a short load, the rate over its whole time, which is too low rather than too high.
         """
         answers = len(self.answered)
         return answers / self.seconds if self.is_short or not self._span else (answers - 1) / self._span
@@ -93,7 +92,7 @@ class Load:
         return max(ends) - min(ends) if ends else 0.0
 
     def percentile(self, name: str, share: float) -> float | None:
-        """Of `first_token`, `per_token` or `whole`, of the answered requests; or of `late`, of all."""
+        """A percentile of `first_token`, `per_token` or `whole` of the answered requests, or of `late` of all."""
         samples = self.samples if name == "late" else self.answered
         return percentile([getattr(sample, name) for sample in samples], share)
 
@@ -103,18 +102,18 @@ class Load:
 
     @property
     def lags(self) -> bool:
-        """Whether the client, rather than the server, may have made it slow."""
+        """Whether the client, rather than the server, may have limited the rate."""
         return (self.percentile("late", 0.99) or 0.0) > LATE_SECONDS or self.cpu > BUSY_SHARE
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that is not below this share of them."""
+    """The smallest value that this share of the values does not exceed."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else None
 
 
 class LoadClient:
-    """Asks one model of a server, with prompts and outputs of so many tokens. Use it on one loop."""
+    """Sends requests to one model of a server, with prompts and outputs of given lengths. For use on one loop."""
 
     def __init__(
         self, server: HttpServer, model: str, prompt_tokens: int, output_tokens: int, seed: int, patience: float
@@ -125,8 +124,8 @@ class LoadClient:
         self._extra: dict[str, Any] = {"ignore_eos": True, "min_tokens": output_tokens}
 
     async def prepare(self) -> int:
-        """Find out how many words make such a prompt, and whether the length of outputs can be forced; the tokens of a
-        prompt. Raises `EngineError`.
+        """Find out how many words make a prompt of the given length, and whether the server lets the length of outputs
+        be forced. Returns the actual number of prompt tokens. Raises `EngineError`.
         """
         try:
             base = await self._prompt_tokens_of(1)
@@ -138,7 +137,7 @@ class LoadClient:
         return await self._prompt_tokens_of(self._words)
 
     async def run(self, rate: float, seconds: float, least: int) -> Load:
-        """Send requests for so many seconds, and at least so many; wait for all answers, as long as patience lasts."""
+        """Send requests for `seconds`, but at least `least`, and wait for each answer, within the patience."""
         draw = random.Random(f"{self._seed} {rate}")
         at, due = 0.0, list[float]()
         while at < seconds or len(due) < least:
@@ -168,7 +167,7 @@ class LoadClient:
         return RequestTiming(due, late, first - sent, time.perf_counter() - sent, tokens)
 
     async def _stream(self, body: bytes) -> tuple[float, int]:
-        """When the first text arrived, and how many tokens did. Events behind it are counted, and not read."""
+        """When the first text arrived, and the number of tokens. Later events are counted without being parsed."""
         first, events, data = 0.0, 0, bytearray()
         async with self._server.exchange("POST", CHAT, body) as answer:
             if answer.status != 200:
@@ -180,7 +179,7 @@ class LoadClient:
                 events += chunk.count(b"data: ")
                 if first and len(data) > 2 * _TAIL:
                     del data[:-_TAIL]
-        pieces = list(map(piece_of, _events(data)))  # raises the error that ended it
+        pieces = list(map(piece_of, _events(data)))  # raises the error that ended the stream
         if not first or not data.rstrip().endswith(b"[DONE]"):
             raise ConnectionLostError("the stream ended early")
         return first, next((piece.usage[2] for piece in pieces if piece.usage), events - 1)
@@ -211,18 +210,18 @@ class LoadClient:
 
     @staticmethod
     def _text(draw: random.Random, words: int) -> str:
-        """Words that no other prompt begins with, so that none is found in a prefix cache."""
+        """Words with which no other prompt begins, so that the prefix cache never holds them."""
         return " ".join("".join(draw.choices(_SYLLABLES, k=3)) for _ in range(words))
 
 
 def _events(data: bytes | bytearray) -> list[Any]:
-    """The JSON of the whole events in this part of a stream."""
+    """The JSON of the complete events in this part of a stream."""
     found = []
     for line in bytes(data).split(b"\n")[:-1]:
         if line.startswith(b"data: {"):
             try:
                 found.append(json.loads(line[6:]))
-            except ValueError:  # its beginning was dropped
+            except ValueError:  # the event's beginning was dropped
                 continue
     return found
 

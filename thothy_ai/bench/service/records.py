@@ -1,4 +1,4 @@
-"""What the service recorded of a benchmark's jobs: times by Postgres' clock, and the worker's histogram of commits."""
+"""The service's records of a benchmark's jobs: times by Postgres' clock, and the worker's histograms."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ HISTOGRAMS = COMMIT, JUDGING, WAITING = (
     "thothy_judge_wait_seconds",
 )
 
-Readings = dict[tuple[str, float], float]  # of histograms: by the sample's name, and the upper bound of a bucket
+Readings = dict[tuple[str, float], float]  # histogram values by sample name and the bucket's upper bound
 
 
 class Records:
-    """One stack's record of jobs. Blocking; `since` is when they were enqueued, or earlier."""
+    """One stack's record of jobs. Calls block. `since` is the time of enqueueing, or earlier."""
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self._settings, self._database = settings, database
 
     def now(self) -> datetime:
-        """The time by Postgres' clock, which all times of the record are."""
+        """The time by Postgres' clock, on which all recorded times are based."""
         [row] = self._ask("admin/now")
         moment: datetime = row[0]
         return moment
 
     def seconds(self, since: datetime) -> float | None:
-        """Seconds until the last job ended; None while one is open."""
+        """Seconds until the last job ended; None while a job is open."""
         [row] = self._ask("cli/bench_progress", since=since)
         return None if row.open or row.seconds is None else float(row.seconds)
 

@@ -1,10 +1,10 @@
-"""`thothy bench service`: the same jobs through the whole service and straight to its engine, in one run.
+"""`thothy bench service`: sends the same jobs through the whole service and straight to its engine, in one run.
 
-The service is an embedded stack in a temporary home with one engine process, which both ways use. Three drains: the
-bare engine, from which it also learns the lengths of outputs; the service; and the bare engine once more, with the
-requests and seeds that the worker sent, to which the service is compared. Prefix caches are cold, since each drain has
-a tenant of its own. Jobs have one attempt, and end after the first calls of their plans: random weights write nothing
-that validators accept, and neither retries nor repairs may distort the time.
+The service is an embedded stack in a temporary home. Its one engine process serves three drains: of the bare engine,
+which also learns the lengths of outputs; of the service; and of the bare engine once more, with the requests and seeds
+that the worker sent. The service is compared with the last one. Prefix caches are cold, because each drain has its own
+tenant. Jobs have one attempt, and end after the first calls of their plans: validators accept nothing that random
+weights write, and retries and repairs would distort the time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.queue.seeds import attempt_seed
 from thothy_ai.settings import PREFIX, Settings
 
-IN_FLIGHT = 1_024  # what deploy/compose.gpu.yaml gives a worker
+IN_FLIGHT = 1_024  # per worker, as in deploy/compose.gpu.yaml
 WARM_UP_JOBS, WARM_UP_JOBS_ON_A_CPU = 64, 2
 SAMPLE_SECONDS = 0.1
 OTHERS = tuple(name for name in SERVICES if name != "engine")
@@ -51,7 +51,7 @@ ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running stack with its engine, a producer and what it recorded."""
+    """A running stack with its engine, a producer and the stack's records."""
 
     settings: Settings
     producer: Producer
@@ -60,7 +60,7 @@ class Service:
     engine: Process
 
     def check(self) -> None:
-        """Raise `ServiceStartError` when a process has ended, since its jobs would never end."""
+        """Raise `ServiceStartError` if a process has ended, since the jobs would never end."""
         if not self.engine.alive:
             raise ServiceStartError(self.engine.end_line())
         self.stack.wait(0)
@@ -86,7 +86,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
         settings = settings.model_copy(
             update={"kinds": (*settings.kinds, first_call.MODULE), "worker_in_flight": in_flight}
         )
-        stack = EmbeddedStack(settings, services=OTHERS, patience=Patience(failures=1))  # none is restarted
+        stack = EmbeddedStack(settings, services=OTHERS, patience=Patience(failures=1))  # without restarts
         progress.say(f"Starting the service in {home}")
         undo.enter_context(stack)
         progress.say(f"Loading {engine.model.resolve().name if engine.model else 'nothing'}")
@@ -130,7 +130,7 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
         measured = Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed)
-        # Other jobs come first, straight to the engine and through the service, without their times.
+        # Warm up with other jobs, straight to the engine and through the service; they are not timed.
         warm_up = Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003)
         jobs, others = ([FirstCall.of(job) for job in make_jobs(backlog)] for backlog in (measured, warm_up))
         plain = [replace(request, schema=None) for request in as_requests(others, engine=info)]
@@ -155,7 +155,7 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
 async def _bare(
     client: EngineClient, requests: Sequence[GenerationRequest], name: str, progress: Progress
 ) -> ServiceRun:
-    """All requests at once, over the socket, under a tenant of this run's own."""
+    """Send all requests at once over the socket, under this run's own tenant."""
     progress.say(f"Draining {counted(len(requests), 'job')}: {name}")
     salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
 
@@ -171,7 +171,7 @@ async def _bare(
 async def _through_service(
     client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress, name: str = "service"
 ) -> tuple[ServiceRun, QueueTimes, list[int]]:
-    """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
+    """Enqueue all jobs at once, timed from the producer's call to the last commit; also returns the attempts' seeds."""
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
     records, requests = running.records, len(as_requests(jobs, engine=await client.info()))
     before, began = await asyncio.to_thread(records.readings), await asyncio.to_thread(records.now)
@@ -200,7 +200,7 @@ async def _sampled(
     drain: Callable[[Callable[[], float]], Awaitable[float]],
     progress: Progress,
 ) -> ServiceRun:
-    """Run the drain, with the engine's counters before, now and then meanwhile, and after it."""
+    """Run the drain, and sample the engine's counters before, repeatedly during, and after it."""
     samples = [Sample(0.0, await client.stats())]
     began = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""`thothy bench serve`: a server under a range of rates, and the knee: the highest rate at which it meets a target."""
+"""`thothy bench serve`: loads a server at a range of rates, and finds the knee: the highest that meets a target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.foreign.http import HttpServer
 from thothy_ai.foreign.replies import refusal_of
 
-NEAR = 1.1  # between the highest rate that is met and the lowest that is not, when the search for the knee ends
+NEAR = 1.1  # the search for the knee ends at this ratio between the lowest rate that fails and the highest that passes
 MAX_RATES = 24
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = {"first_token": "first token", "per_token": "per token", "whole": "whole answer"}
@@ -21,7 +21,7 @@ TIMES = {"first_token": "first token", "per_token": "per token", "whole": "whole
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Without `rates`, they are found: doubled from `start` until the target is missed, then halved in between."""
+    """Without `rates`, rates are searched: doubled from `start` until one misses the target, then bisected."""
 
     url: str
     key: str | None = None
@@ -40,7 +40,7 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The loads by rate. `prompt_tokens` are those that prompts have by the server's own count."""
+    """The loads by rate. `prompt_tokens` is the length of a prompt by the server's own count."""
 
     options: SweepOptions
     model: str
@@ -52,7 +52,7 @@ class Sweep:
 
     @property
     def knee(self) -> float | None:
-        """The highest rate that meets the target, with all below it; None if none does."""
+        """The highest rate that meets the target, as do all rates below it; None if no rate does."""
         met = None
         for load in self.loads:
             if not self.met(load):
@@ -62,7 +62,7 @@ class Sweep:
 
     @property
     def bounded(self) -> bool:
-        """Whether a higher rate misses the target: otherwise the knee lies beyond all that were tried."""
+        """Whether a rate missed the target; otherwise the knee lies beyond all rates that were tried."""
         return any(not self.met(load) for load in self.loads)
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ async def _measure(options: SweepOptions, progress: Progress) -> Sweep:
 
 
 async def find_knee(load: Callable[[float], Awaitable[bool]], start: float) -> None:
-    """Double the rate until the target is missed, or halve it until it is met; then divide what lies between."""
+    """Double the rate until it misses the target, or halve it until it meets it; then bisect between the two."""
     met, missed, rate = 0.0, 0.0, start
     for _ in range(MAX_RATES):
         if await load(rate):
@@ -170,13 +170,13 @@ async def _only_model(server: HttpServer) -> str:
 
 
 def sweep_columns() -> list[str]:
-    """The heads of the table's columns."""
+    """The headings of the table's columns."""
     times = [f"{short} {label}" for short in ("first", "token", "whole") for label in SHARES]
     return ["rate", "req/s", "failed", *times, "tok/s", "good", "goodput"]
 
 
 def sweep_rows(sweep: Sweep) -> list[list[str]]:
-    """A row for each rate; times in milliseconds. Marked is a rate at which the client lagged, or which was short."""
+    """A row for each rate, with times in milliseconds. Rates with a lagging client or a short load are marked."""
 
     def milliseconds(value: float | None) -> str:
         return "-" if value is None else f"{1e3 * value:,.1f}"
@@ -196,7 +196,7 @@ def sweep_rows(sweep: Sweep) -> list[list[str]]:
 
 
 def verdict(sweep: Sweep) -> list[str]:
-    """What the table means: the target, the knee, whether loads were long enough, and whether the client kept up."""
+    """Sentences about the table: the target, the knee, short loads, and whether the client kept up."""
     options, target = sweep.options, sweep.options.target
     says = f"{options.share:.0%} of answers have their first token within {1e3 * target.first_token:g} ms"
     lines = [f"Target: {says}, and {1e3 * target.per_token:g} ms per further token."]

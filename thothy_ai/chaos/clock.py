@@ -1,6 +1,6 @@
-"""`SkewedClock`: the wall clock of one process, set ahead or back while it runs.
+"""`SkewedClock`: sets the wall clock of one process ahead or back while the process runs.
 
-A library of our own, compiled here and preloaded, because leases and time stamps are read by Python, Rust and C alike.
+It compiles and preloads a library of ours, because Python, Rust and C code all read the clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COMPILE_SECONDS = 60
 
 
 class SkewedClock:
-    """The environment of a process with a skewed clock, and the skew. Without a C compiler, clocks stay right."""
+    """The skew, and the environment of a process that gets it. Without a C compiler, clocks cannot be skewed."""
 
     def __init__(self, folder: Path) -> None:
         self._skew = folder / "skew"
@@ -22,7 +22,7 @@ class SkewedClock:
         self.seconds = 0
 
     def build(self) -> bool:
-        """Compile the library; whether that was possible."""
+        """Compile the library; returns whether that was possible."""
         compiler = shutil.which("cc")
         if compiler is None:
             return False
@@ -33,13 +33,13 @@ class SkewedClock:
         return built.returncode == 0
 
     def environment(self) -> dict[str, str]:
-        """The variables that give a process this clock; none when there is no library."""
+        """The variables that give a process this clock; empty without the library."""
         if not self._library.exists():
             return {}
         return {"LD_PRELOAD": str(self._library), "CHAOS_CLOCK": str(self._skew)}
 
     def set(self, seconds: int) -> None:
-        """Set the clock ahead, or back when negative, at once in the running process."""
+        """Set the clock ahead or, if negative, back. The running process sees it at once."""
         self.seconds = seconds
-        with self._skew.open("r+b" if self._skew.exists() else "wb") as file:  # the same file: it is mapped
+        with self._skew.open("r+b" if self._skew.exists() else "wb") as file:  # not replaced: the process has it mapped
             file.write(seconds.to_bytes(8, "little", signed=True))

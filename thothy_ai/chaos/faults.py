@@ -1,8 +1,8 @@
 """`Faults`: what each fault does to a rig, and how it is undone.
 
-Lasting faults (a slow network, a stopped worker, a Postgres that is away) go on while others are injected; only a fault
-at the same target waits for their end. A full disk is simulated without root: a folder takes the place of Redis'
-snapshot, which thus cannot be written, and Redis refuses every write from then on, as it does on a full disk.
+Lasting faults (a slow network, a stopped worker, an unreachable Postgres) continue while others are injected; only a
+fault at the same target waits for their end. A full disk is simulated without root: a folder takes the place of Redis'
+snapshot, so that the snapshot cannot be written, and Redis refuses every write from then on, as on a full disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE app
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """A fault that goes on until it is undone."""
+    """A fault that continues until it is undone."""
 
     kind: FaultKind
     until: float  # monotonic seconds
@@ -48,7 +48,7 @@ class Lasting:
 
 
 class Faults:
-    """Injects faults, one at a time. `lost_messages`: how many were in Redis when its data was lost."""
+    """Injects faults, one at a time. `lost_messages`: how many messages Redis held when its data was lost."""
 
     def __init__(self, rig: Rig, away_seconds: float) -> None:
         self.lost_messages = 0
@@ -57,7 +57,7 @@ class Faults:
         self._lasting: list[Lasting] = []
 
     def next_of(self, plan: list[Fault]) -> Fault:
-        """The first fault whose target is free; when none is, the first, which has to wait."""
+        """The first fault whose target is free; if none is, the first fault, which has to wait."""
         busy = {kind for lasting in self._lasting for kind in rivals(lasting.kind)}
         return next((fault for fault in plan if fault.kind not in busy), plan[0])
 
@@ -80,7 +80,7 @@ class Faults:
             self._undo(lasting)
 
     def undo_all(self) -> None:
-        """Undo every lasting fault when its time has come."""
+        """Wait for the end of every lasting fault, and undo it."""
         self._end(tuple(FaultKind))
 
     def _end(self, kinds: Collection[FaultKind]) -> None:
@@ -105,7 +105,7 @@ class Faults:
                 seconds = rig.settings.lease_seconds + BRIEF_SECONDS
                 self._last(kind, seconds, lambda: send(stalled, SIGCONT))
                 return f"{name} for {seconds:g} s"
-            case FaultKind.MACHINE_LOST:  # not that of the worker behind proxies, which other faults need
+            case FaultKind.MACHINE_LOST:  # not the machine of the worker behind proxies, which other faults need
                 kept = rig.workers.get(SLOW_WORKER)
                 engine = draw.choice([engine for engine in rig.engines if engine != kept])
                 return f"{engine}; {rig.lose_machine(engine)} takes its place"
@@ -199,7 +199,7 @@ class Faults:
                 return self._split_dispatchers(draw)
 
     def _split_dispatchers(self, draw: random.Random) -> str:
-        """Stop one amid its work, make both lose the lock, and have a third dispatch without it."""
+        """Stop one dispatcher amid its work, make both lose the lock, and let a third dispatch without it."""
         name, settings = draw.choice(DISPATCHERS), self._rig.settings
         pid = self._rig.signal(name, SIGSTOP)
         self._last(FaultKind.DISPATCHERS_SPLIT, BRIEF_SECONDS, lambda: send(pid, SIGCONT))
@@ -216,7 +216,7 @@ class Faults:
                 engines = rogue.engines()
                 empty = {known.name: ListLengths(0, 0) for known in engines}
                 made = list(rogue.dispatch(engines, empty, ROGUE_URGENT))
-            with suppress(ThothyError):  # Redis may be away
+            with suppress(ThothyError):  # Redis may be down
                 for dispatch in made:
                     broker.publish(dispatch.ordinary, dispatch.urgent, engine=dispatch.engine)
         finally:

@@ -1,4 +1,4 @@
-"""What must hold once a chaos run is over. Each query lists its violations: a job id or other name, and words.
+"""What must hold once a chaos run is over. Each query lists violations: a job id or other name, and a description.
 
 `WATCH` is added to the schema before the run: a trigger notes every change to a job that had already ended.
 """
@@ -73,9 +73,9 @@ INVARIANTS: dict[str, str] = {
         FROM job AS parent JOIN job_request ON job_id = parent.id LEFT JOIN job AS child ON child.parent_id = parent.id
         GROUP BY parent.id, request
         HAVING count(child.id) <> CASE WHEN parent.state = 'succeeded' THEN (request ->> 'more')::int ELSE 0 END""",
-    # Also checked before sessions are settled: settling takes billed usage as proof of busy time. That is right for an
-    # engine that was killed: it may have delivered results after its counters were last read, which is when its last
-    # heartbeat was (up to 9 s before, if its registrar is gone, too: it had 4 s to ask, and 5 s to record). It is wrong
+    # Also checked before sessions are settled, because settling takes billed usage as proof of busy time. That is right
+    # for a killed engine: it may have delivered results after its counters were last read, which was at its last
+    # heartbeat (up to 9 s before if its registrar is gone as well, which had 4 s to ask and 5 s to record). It is wrong
     # for a session whose counters were read well after its last result.
     OVERBILLED: """
         SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || sum(compute_seconds) || ' s'
@@ -84,13 +84,13 @@ INVARIANTS: dict[str, str] = {
         HAVING sum(compute_seconds) FILTER (
             WHERE finished_at < heartbeat_at - interval '1 s' * CASE end_reason WHEN 'silent' THEN 10 ELSE 1 END)
             > busy_seconds * 1.000001""",
-    # By rows, once sessions are settled. An engine that was killed was busy for what its last heartbeat says.
+    # Checked row by row once sessions are settled. A killed engine was busy for the time in its last heartbeat.
     "what an engine was busy for is billed, attempt by attempt": """
         SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || coalesce(sum(compute_seconds), 0) || ' s'
         FROM engine_session AS session LEFT JOIN attempt ON engine_session_id = session.id
         GROUP BY session.id
         HAVING abs(busy_seconds - coalesce(sum(compute_seconds), 0)) > 0.000001 * busy_seconds""",
-    # Unbilled usage is divided over lost attempts: more than one answer's worth each would hide an error.
+    # Unbilled usage is divided among lost attempts. More than one answer's worth per attempt would hide an error.
     "no attempt is billed for more than an answer costs": """
         SELECT job_id, 'attempt ' || attempt || ', ' || outcome || ', is billed for ' || compute_seconds || ' s'
         FROM attempt
@@ -100,7 +100,7 @@ INVARIANTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that does not hold: for which job or session, and how."""
+    """A violated invariant: for which job or session, and how."""
 
     invariant: str
     subject: str
@@ -110,7 +110,7 @@ class Violation:
 def violations(
     engine: Engine, jobs: int, answer_seconds: float, invariants: Collection[str] = INVARIANTS
 ) -> list[Violation]:
-    """What does not hold, at most `MAX_SHOWN` of each. `answer_seconds`: what an answer costs; 0 when that varies."""
+    """Violations, at most `MAX_SHOWN` per invariant. `answer_seconds`: the cost of an answer; 0 if it varies."""
     found = []
     given = {"jobs": jobs, "answer_seconds": answer_seconds}
     with engine.connect() as connection:

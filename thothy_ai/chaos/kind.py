@@ -1,4 +1,4 @@
-"""The kind of job that a chaos run sends: cheap to judge, and its request says how it is to end."""
+"""The kind of job that a chaos run sends. It is cheap to judge, and its request says how the job will end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Chaos(Request):
 
 
 class ChaosArtifact(Artifact):
-    """A note that says nothing: only its verdict matters."""
+    """A note without meaning: only its verdict matters."""
 
     note: Annotated[str, prose(1, 60)]
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NULL_LATENCY = 0.02  # seconds that each answer of the null engine takes, and is billed
-BASELINE_SHARE = 5  # one in this many jobs is drained first, without faults
+NULL_LATENCY = 0.02  # seconds that each answer of the null engine takes, and for which it is billed
+BASELINE_SHARE = 5  # one in so many jobs is drained first, without faults
 MAX_BASELINE_JOBS = 2_000
-LONG_RUN = 40  # faults; from here on Postgres is away for long, once
+LONG_RUN = 40  # faults, from which on Postgres is unreachable for a long time once
 LONG_AWAY, SHORT_AWAY = 30.0, 3.0  # seconds
 LONG_PATIENCE, SHORT_PATIENCE = 2.0, 1.0  # seconds
 MIN_WORKERS = 2
-SLOW_WORKER = "worker-2"  # the one behind proxies, with a skewed clock
+SLOW_WORKER = "worker-2"  # behind proxies, with a skewed clock
 DISPATCHERS = ("dispatcher-1", "dispatcher-2")
 
-# Leases and pauses are short, so that a run of minutes sees many; all other settings are the defaults.
+# Leases and pauses are short, so that a run of minutes has many of them. All other settings are the defaults.
 QUICK: dict[str, Any] = {
     "tenant": "chaos",
     "kinds": ("thothy_ai.chaos.kind",),
@@ -36,9 +36,9 @@ QUICK: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """`model` None: the null engine. `minutes`: when the run gives up; jobs that are open then count as missing.
+    """`model` None: the null engine. `minutes`: when the run gives up; jobs that are still open then count as missing.
 
-    With several engines, each has a worker of its own, as on machines of their own; one engine has two workers.
+    Several engines have one worker each, like separate machines; a single engine has two workers.
     """
 
     seed: int = 1
@@ -55,10 +55,10 @@ class ChaosOptions:
 
     @property
     def patience_seconds(self) -> float:
-        """Inject the next fault after this time even if a fault has brought the drain to a stop."""
+        """Seconds after which the next fault is injected even if a fault has brought the drain to a stop."""
         return LONG_PATIENCE if self.faults >= LONG_RUN else SHORT_PATIENCE
 
     @property
     def away_seconds(self) -> float:
-        """How long Postgres is away the first time."""
+        """How long Postgres is unreachable the first time."""
         return LONG_AWAY if self.faults >= LONG_RUN else SHORT_AWAY

@@ -1,4 +1,4 @@
-"""`draw_plan`: which faults a run injects, in which order. The same seed draws the same plan."""
+"""`draw_plan`: draws which faults a run injects, and in which order. The same seed draws the same plan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Fault:
 
 
 def draw_plan(seed: int, faults: int, without: Collection[FaultKind] = ()) -> list[Fault]:
-    """`faults` faults, evenly spread over the drain. Every kind comes once before any comes twice."""
+    """Draw `faults` faults, evenly spread over the drain. Every kind occurs once before any occurs twice."""
     rng = random.Random(seed)  # noqa: S311 - a schedule, not a secret
     wanted = [kind for kind in FaultKind if kind not in without]
     kinds: list[FaultKind] = []

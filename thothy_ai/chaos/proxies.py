@@ -1,4 +1,4 @@
-"""`Proxies`: TCP proxies between one worker and its servers. All are slowed down or cut together."""
+"""`Proxies`: TCP proxies between one worker and its servers, all slowed down or cut together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Self
 
 CHUNK = 1 << 16
-LINGER_SECONDS = 3.0  # for a worker to read what a server said before it closed
+LINGER_SECONDS = 3.0  # for a worker to read a server's last data after the server closed
 Target = tuple[str, int] | str  # host and port, or the path of a socket
 
 
 class Proxies:
-    """Proxies on a thread of their own. `delay`: seconds that each chunk takes on its way to a server."""
+    """Runs proxies on a separate thread. `delay`: seconds that each chunk takes on its way to a server."""
 
     def __init__(self) -> None:
         self.delay = 0.0
@@ -42,7 +42,7 @@ class Proxies:
         return port
 
     async def _serve(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward both ways until either side closes, then close the other; a worker may first read what is left."""
+        """Forward both ways until one side closes, then close the other; a worker can first read the remaining data."""
         ends = [writer]
         directions: list[asyncio.Task[None]] = []
         try:
@@ -59,7 +59,7 @@ class Proxies:
                 writer.write_eof()
                 await asyncio.wait([to_server], timeout=LINGER_SECONDS)
         except OSError:
-            pass  # the server is away: the worker sees its connection closed
+            pass  # the server is down: the worker sees its connection closed
         finally:
             for direction in directions:
                 direction.cancel()
@@ -68,7 +68,7 @@ class Proxies:
                 end.transport.abort()
 
     async def _forward_delayed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward with `delay`: chunks keep their order and spacing, and only arrive later."""
+        """Forward with `delay`: chunks arrive later, but keep their order and spacing."""
         in_transit: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
         async def deliver() -> None:

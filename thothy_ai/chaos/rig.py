@@ -1,10 +1,10 @@
-"""`Rig`: the stack of a chaos run, in a home of its own, with access to every server and process in order to break it.
+"""`Rig`: the stack of a chaos run in its own home, with access to every server and process in order to break it.
 
 worker-1  ──────────────────────────▶ Postgres, Valkey without persistence, engine-1
 worker-2  ─skewed clock─▶ proxies ──▶ the same, or engine-2
 dispatcher-1, dispatcher-2, reaper    one supervisor restarts what ends, at once and without limit
 
-An engine and its worker are a machine; one that is lost is not restarted, and another takes its place.
+An engine and its worker form a machine. A lost machine is not restarted; a new one takes its place.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ UNLIMITED = Patience(failures=sys.maxsize, first_delay=0.1, max_delay=0.1, check
 START_SECONDS = 60
 ENGINE_START_SECONDS = 900  # a large model is read from a slow disk
 LISTENS = 2  # connections on which a worker waits for messages
-RESTARTS = 20  # of a Postgres that crashed: its children may still be there
+RESTARTS = 20  # attempts to start Postgres after a crash, while its children may still be running
 
 
 class Rig:
-    """A context manager: ready once entered; all processes and ports are gone once left."""
+    """A context manager: everything is ready once it is entered; all processes and ports are gone once it is left."""
 
     def __init__(self, home: Path, options: ChaosOptions) -> None:
         self.home = home
@@ -107,7 +107,7 @@ class Rig:
         return pid
 
     def lose_machine(self, engine: str) -> str:
-        """End an engine and its workers for good, and start another machine; returns what the new engine is called."""
+        """End an engine and its workers for good, and start another machine; returns the new engine's name."""
         workers = [name for name, beside in self.workers.items() if beside == engine]
         lost = [self._processes[name] for name in (engine, *workers)]
         for process in lost:
@@ -126,16 +126,16 @@ class Rig:
         return engine
 
     def redis(self) -> Redis:
-        """A client of the server itself, without a proxy."""
+        """A client connected to the server directly, without a proxy."""
         return Redis.from_url(self.valkey.url, socket_timeout=2, socket_connect_timeout=2)
 
     def crash_postgres(self) -> None:
-        """Stop Postgres without a checkpoint, as a power cut would, and wait for its end."""
+        """Stop Postgres without a checkpoint, like a power cut, and wait for its end."""
         send(self.postgres.process.pid or 0, signal.SIGQUIT)
         _wait(lambda: not self.postgres.process.alive, START_SECONDS, "Postgres does not end")
 
     def start_postgres(self) -> None:
-        """Start Postgres again with its data, on its port."""
+        """Start Postgres again, with the same data and port."""
         for attempt in range(RESTARTS):
             try:
                 return self.postgres.process.start()
@@ -158,7 +158,7 @@ class Rig:
                 env=self._environment(name),
                 log=self._log(name),
                 ready=lambda: True,
-                stop_signal=signal.SIGKILL,  # at the end of a run nothing is left to finish
+                stop_signal=signal.SIGKILL,  # at the end of a run, nothing is left to finish
             )
         )
         process.spawn()
@@ -186,7 +186,7 @@ class Rig:
         return f"unix://{self.home / engine}.sock"
 
     def _ready(self) -> bool:
-        """All workers wait for messages, both leaders have their sessions, jobs are dispatched to the engines."""
+        """Whether all workers wait for messages, both leaders have sessions, and jobs are dispatched to the engines."""
         try:
             with self.redis() as redis:
                 waiting = sum(client["cmd"] == "brpop" for client in redis.client_list())
@@ -209,13 +209,13 @@ class Rig:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Signal a process, if it is still there."""
+    """Send a signal to a process, if it still exists."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def kill_with_children(process: Process) -> None:
-    """Kill a process and what it started, as a power cut would: none of them can say that another ended."""
+    """Kill a process and its children, like a power cut: none of them can report that another one ended."""
     pid = process.pid or 0
     send(pid, signal.SIGSTOP)
     for child in children(pid):
@@ -224,7 +224,7 @@ def kill_with_children(process: Process) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process started, and those that these started. Linux."""
+    """The ids of all descendants of a process. Linux only."""
     try:
         found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
         others = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir() if entry.name != str(pid)]

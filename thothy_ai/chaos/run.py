@@ -1,4 +1,4 @@
-"""`run_chaos`: a drain without faults, a drain with them, and then the invariants and the summary.
+"""`run_chaos`: a drain without faults, a drain with faults, then the invariants and the summary.
 
 baseline: a part of the jobs, without faults                      how fast the stack is
 faulted: the rest, a fault whenever its share of them has ended   or when the drain stands still for too long
@@ -26,7 +26,7 @@ from thothy_ai.chaos.summary import Drains, FencedResults, RunSummary, read_summ
 from thothy_ai.chaos.workload import ChaosWorkload
 
 POLL_SECONDS = 0.1
-UNREACHABLE_FACTOR = 3  # times the patience, while Postgres is unreachable
+UNREACHABLE_FACTOR = 3  # multiplies the patience while Postgres is unreachable
 SETTLE_SECONDS = 30.0
 NOW = text("SELECT clock_timestamp()")
 ALL_BEAT = text("SELECT coalesce(bool_and(heartbeat_at > :since), true) FROM engine_session WHERE ended_at IS NULL")
@@ -45,7 +45,7 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class ChaosReport:
-    """A run's outcome. `logs` is where they are kept if an invariant is violated."""
+    """A run's outcome. `logs` is the folder of the logs, which are kept if an invariant is violated."""
 
     options: ChaosOptions
     summary: RunSummary
@@ -55,7 +55,7 @@ class ChaosReport:
 
     @property
     def not_injected(self) -> int:
-        """How many of the requested faults were not injected: the run gave up before."""
+        """How many of the requested faults were not injected before the run gave up."""
         return self.options.faults - len(self.faults)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class ChaosReport:
 
 
 def run_chaos(options: ChaosOptions, report_progress: ReportProgress = lambda _: None) -> ChaosReport:
-    """Run. Nothing is kept, except the logs if an invariant is violated."""
+    """Run to the end. Nothing is kept, except the logs if an invariant is violated."""
     home = Path(tempfile.mkdtemp(prefix="thothy-chaos-"))
     home.chmod(0o755)  # a Postgres that runs as the user nobody must reach it
     keep = False
@@ -116,7 +116,7 @@ class _Run:
         return ChaosReport(options, summary, tuple(self._injected), broken, logs)
 
     def _drain_faulted(self) -> float:
-        """The rest of the jobs, and every fault of the plan."""
+        """Drain the rest of the jobs, and inject every fault of the plan; returns the seconds."""
         without = [FaultKind.CLOCK_SKEWED] if not self._rig.can_skew_clocks else []
         if self._options.engines == 1:
             without.append(FaultKind.MACHINE_LOST)
@@ -139,7 +139,7 @@ class _Run:
     def _is_due(self, fault: Fault, last: float) -> bool:
         baseline, waited = self._options.baseline_jobs, time.monotonic() - last
         ended = self._workload.ended()
-        if ended is None:  # Postgres is unreachable: there is less to break
+        if ended is None:  # Postgres is unreachable: fewer faults are possible
             return waited > self._options.patience_seconds * UNREACHABLE_FACTOR
         share = (ended - baseline) / max(self._options.jobs - baseline, 1)
         return share >= fault.at or waited > self._options.patience_seconds
@@ -147,7 +147,7 @@ class _Run:
     def _settle(self) -> None:
         """Undo lasting faults, then wait for the engines' last counters.
 
-        A heartbeat's counters were read before it was recorded: two heartbeats of each engine are awaited.
+        A heartbeat's counters were read before it was recorded, so this waits for two heartbeats of each engine.
         """
         self._faults.undo_all()
         end = time.monotonic() + SETTLE_SECONDS
@@ -155,7 +155,7 @@ class _Run:
             with self._workload.engine.connect() as connection:
                 since = connection.execute(NOW).scalar_one()
                 while not connection.execute(ALL_BEAT, {"since": since}).scalar_one() and time.monotonic() < end:
-                    connection.rollback()  # no transaction stays open meanwhile
+                    connection.rollback()  # keep no transaction open while waiting
                     time.sleep(POLL_SECONDS)
         self._fenced.scrape()
 

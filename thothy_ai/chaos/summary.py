@@ -62,10 +62,10 @@ class Drains(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted when last scraped.
+    """Messages, attempts, jobs and seconds. `results_fenced` is what workers had counted at the last scrape.
 
-    `wasted_seconds` are billed to attempts that were lost or released. `divided_seconds` are those of them that no
-    attempt is known to have used.
+    `wasted_seconds` are billed to attempts that were lost or released. They include `divided_seconds`, which cannot be
+    traced to a single attempt.
     """
 
     jobs: int
@@ -97,7 +97,7 @@ class RunSummary:
 def read_summary(
     engine: Engine, wanted: int, lost_in_redis: int, fenced: int, divided: float, drains: Drains
 ) -> RunSummary:
-    """The summary of a run that was to send `wanted` jobs."""
+    """The summary of a run that had to send `wanted` jobs."""
     with engine.connect() as connection:
         counts = dict(connection.execute(COUNTS).mappings().one())
         billing = connection.execute(BILLING).one()
@@ -129,7 +129,7 @@ def settle_sessions(engine: Engine) -> float:
 
 
 class FencedResults:
-    """What workers have counted, by process: a counter dies with its worker, and is therefore scraped repeatedly."""
+    """The workers' counters, by process. A counter dies with its worker, and is therefore scraped repeatedly."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ChaosWorkload:
-    """Sends jobs 1 to `jobs`. Leaving it stops the sending."""
+    """Sends jobs 1 to `jobs`. Leaving the context stops the sending."""
 
     def __init__(self, settings: Settings, jobs: int) -> None:
         self.engine: Engine = make_engine(settings, application="chaos")
@@ -47,7 +47,7 @@ class ChaosWorkload:
             self._send_batch(range(start, min(start + BATCH, last + 1)))
 
     def send_beside(self, first: int) -> None:
-        """Send the rest from a thread, and cancel a few of them, never far ahead of the drain."""
+        """Send the jobs from `first` on from a thread, never far ahead of the drain, and cancel a few of them."""
 
         def send_rest() -> None:
             unwanted: list[UUID] = []
@@ -62,11 +62,11 @@ class ChaosWorkload:
         self._thread.start()
 
     def ended(self) -> int | None:
-        """How many of the jobs that were sent have ended; None while Postgres does not answer."""
+        """How many of the sent jobs have ended; None while Postgres does not answer."""
         return self._count(ENDED)
 
     def drained(self) -> bool:
-        """Every job has been sent and has ended, and so have its follow-ups."""
+        """Whether every job has been sent and has ended, including follow-ups."""
         return self.ended() == self._jobs and self.open() == 0
 
     def open(self) -> int | None:
@@ -85,7 +85,7 @@ class ChaosWorkload:
         return {number: job.id for number, job in zip(numbers, jobs or (), strict=False)}
 
     def _retry(self, ask: Callable[[], T]) -> T | None:
-        """The result of `ask` once Postgres answers; None when the run ends first."""
+        """The result of `ask` once Postgres answers; None if the run ends first."""
         while not self._stopping.is_set():
             try:
                 with reaching(self._settings):
@@ -108,9 +108,7 @@ class ChaosWorkload:
 
 
 def _job(number: int) -> tuple[Chaos, EnqueueOptions]:
-    """A mix: of a hundred jobs, two are rejected by the validator, two have a follow-up, one has a deadline, ten are
-    urgent.
-    """
+    """A mix: of a hundred jobs, the validator rejects two, two have a follow-up, one has a deadline, ten are urgent."""
     request = Chaos(
         number=number, verdict="rejected" if number % 50 == 7 else "accepted", more=1 if number % 50 == 3 else 0
     )

@@ -1,2 +1,2 @@
-"""The workload of `thothy demo`: bundled source texts and a mixed queue of jobs about them; and any number of synthetic
-jobs, for benchmarks."""
+"""The workload of `thothy demo`: bundled source texts and a mixed queue of jobs about them. Also makes any number of
+synthetic jobs for benchmarks."""

@@ -1,6 +1,6 @@
 """A backlog of synthetic jobs in any number, for benchmarks: the usual mix of kinds, or one kind alone.
 
-Sources are the demo's sentences in another order, with invented names and figures, so that no two jobs share a
+Sources are the demo's sentences in a different order, with invented names and figures, so that no two jobs share a
 beginning. A third of the translations are from other languages into English. The same seed gives the same jobs.
 """
 
@@ -71,11 +71,11 @@ _FOREIGN = {
 
 
 def backlog(jobs: int, seed: int = 0, kind: str | None = None) -> list[Request]:
-    """Jobs in no particular order. Raises `KindError` for an unknown kind, or one whose fields cannot be made up."""
+    """Jobs in no particular order. Raises `KindError` if the kind is unknown or its fields cannot be made up."""
     draw = random.Random(seed)
     if kind is not None:
         names = [kind] * jobs
-    else:  # exactly the shares, as far as they divide
+    else:  # exactly the shares, up to rounding
         cycle = [name for name, share in SHARES.items() for _ in range(share)]
         names = draw.sample(cycle, len(cycle)) * (jobs // len(cycle))
         names += draw.sample(cycle, len(cycle))[: jobs % len(cycle)]
@@ -84,7 +84,7 @@ def backlog(jobs: int, seed: int = 0, kind: str | None = None) -> list[Request]:
 
 
 def house_prompt(words: int) -> str:
-    """Instructions of this many words, always the same."""
+    """Instructions of this many words, the same on every call."""
     draw = random.Random("house")
     return f"House style. {_prose(draw, words)}" if words else ""
 
@@ -109,7 +109,7 @@ def _translation(draw: random.Random) -> Translation:
 
 
 def _of_any_kind(name: str, draw: random.Random) -> Request:
-    """A request of a user's kind: `source` is a text of 60 to 2,200 words, other required strings are short phrases."""
+    """A request of a user's kind: `source` gets a text of 60 to 2,200 words, other required strings short phrases."""
     request = registry.find(name).request
     values: dict[str, Any] = {"source": _source(draw, 60, 2_200)} if "source" in request.model_fields else {}
     for field, described in request.model_fields.items():
@@ -128,7 +128,7 @@ def _locale(draw: random.Random) -> str:
 
 
 def _source(draw: random.Random, shortest: int, longest: int) -> str:
-    """A text whose first sentence is its own, of about `shortest` to `longest` words."""
+    """A text of about `shortest` to `longest` words with a unique first sentence."""
     place, people, year = draw.choice(_NAMES), draw.randint(1_000, 99_999), draw.randint(1990, 2026)
     return f"{place}, {year}: a survey of {people:,} people. {_prose(draw, draw.randint(shortest, longest) - 9)}"
 

@@ -1,8 +1,8 @@
-"""The kind `first_call`: another kind's job, ended after its first calls, for `thothy bench service`.
+"""The kind `first_call`: another kind's job that ends after its first calls, for `thothy bench service`.
 
-The service and the bare engine then get the same generations: outputs of random weights would otherwise have every part
-repaired. Prompts, schemas and the judging of the first outputs are the other kind's. No
-output is stopped early: how many tokens one has by then depends on how fast the worker looks at it.
+The service and the bare engine thus get the same generations; otherwise every part of an output of random weights would
+be repaired. Prompts, schemas and the judging of the first outputs are the other kind's. No output is stopped early,
+because its length would then depend on how fast the worker checks it.
 """
 
 from __future__ import annotations

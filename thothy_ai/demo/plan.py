@@ -1,6 +1,6 @@
-"""The demo's jobs: the same five per bundled source, siblings that share the KV of that source.
+"""The demo's jobs: the same five for each bundled source, siblings that share its KV.
 
-They ask for little, so that the bundled model finishes on two cores within two minutes.
+Their outputs are short, so that the bundled model finishes on two cores within two minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOCALES = ("de", "fr", "es")
 
 
 def demo_jobs() -> list[Request]:
-    """Five jobs per source, the same on every call: a summary, two hooks, a translation, a report section."""
+    """Five jobs per source, the same on every call: a summary, two hooks, a translation and a report section."""
     jobs: list[Request] = []
     for number, source in enumerate(load_sources()):
         audience, locale = _AUDIENCES[number % len(_AUDIENCES)], _LOCALES[number % len(_LOCALES)]

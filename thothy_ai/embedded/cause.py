@@ -1,7 +1,7 @@
-"""Why a process ended: the line of its output to quote in an error, if one states the cause.
+"""Finds why a process ended: the line of its output that states the cause, to be quoted in an error.
 
-The last line of a log is often unrelated. A line states the cause if it is the error line of a `thothy` command, the
-exception of a traceback, a critical record, a fatal message of Postgres or Valkey, or the system's message about a
+The last line of a log is often unrelated to the cause. These lines state it: the error line of a `thothy` command, the
+exception of a traceback, a critical record, a fatal message of Postgres or Valkey, and the system's message about a
 program that cannot be run.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 TAIL_BYTES = 16_384
 MAX_LENGTH = 300  # characters of a quoted line
-NEAR = 5  # lines from the end within which a fatal message is the cause of the end
+NEAR = 5  # lines before the end, within which a fatal message counts as the cause
 
 _OWN = re.compile(r"thothy(?: [a-z]+)?: (.+)")
 _UNRUNNABLE = re.compile(r"(/.+?: .+)|(the parent is gone)")
@@ -31,7 +31,7 @@ _INITDB = re.compile(r"initdb: error: (.+)")
 
 
 def describe_end(exit_code: int | None, log: Path, start: int = 0) -> str:
-    """How a process ended, and why if what it wrote to `log` since `start` says so: "ended with status 1: why"."""
+    """How a process ended, with the cause if the log states one after byte `start`: "ended with status 1: why"."""
     if exit_code is not None and exit_code < 0:
         try:
             return f"was killed by {signal.Signals(-exit_code).name}"
@@ -47,7 +47,7 @@ def describe_end(exit_code: int | None, log: Path, start: int = 0) -> str:
 
 
 def cause_among(lines: Sequence[str]) -> str:
-    """The cause that the last lines of an output state, or an empty string."""
+    """The cause stated in the last lines of an output, or an empty string."""
     said = [line.strip() for line in lines if line.strip()]
     if not said:
         return ""
@@ -64,7 +64,7 @@ def cause_among(lines: Sequence[str]) -> str:
 
 
 def initdb_error(output: str) -> str:
-    """The first error in initdb's output, with its hint: the last line says less."""
+    """The first error in initdb's output, with its hint. The last line would say less."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     hint = next((f" ({found[1]})" for line in lines if (found := _HINT.fullmatch(line))), "")
     for pattern in (_FATAL, _INITDB):
@@ -76,14 +76,14 @@ def initdb_error(output: str) -> str:
 
 def describe_os_error(error: OSError) -> str:
     """A system error without its number: "/path/of/file: No space left on device"."""
-    if isinstance(error, shutil.Error):  # from copying a folder: a list of (from, to, reason)
+    if isinstance(error, shutil.Error):  # from copying a folder; it holds a list of (from, to, reason)
         return str(error.args[0][0][2])
     reason = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def _last_exception(lines: Sequence[str]) -> str:
-    """The exception named by a traceback after which nothing else was logged."""
+    """The exception of a traceback after which nothing else was logged."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if not starts:
         return ""

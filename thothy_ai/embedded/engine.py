@@ -1,4 +1,4 @@
-"""An engine that is started for one command, in a temporary folder, and stopped with it."""
+"""Starts an engine for one command, in a temporary folder, and stops it with the command."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from thothy_ai.settings import PREFIX, Settings
 def temporary_engine(
     settings: Settings, model: Path, max_rows: int, verifier: Path | None = None
 ) -> Iterator[Endpoint]:
-    """An engine with this model, ready until the context is left. Its log is kept if it does not start.
+    """An engine with this model, ready until the context is left. If it does not start, its log is kept.
 
-    With few rows, it allocates less memory and captures fewer graphs. Raises `ServiceStartError`.
+    With fewer rows, it allocates less memory and captures fewer graphs. Raises `ServiceStartError`.
     """
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
     try:

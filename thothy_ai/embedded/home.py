@@ -21,13 +21,13 @@ SHARED_KEYS = (
 
 @contextlib.contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Hold the home's lock, which ends with the process; files that a killed stack left behind are removed.
+    """Hold the home's lock, and remove files that a killed stack left behind. The lock ends with the process.
 
     Raises `StackRunningError`, OSError.
     """
     descriptor = os.open(home / STACK_LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "a+", encoding="ascii") as lock:
-        os.fchmod(descriptor, 0o600)  # who can open it can hold the lock
+        os.fchmod(descriptor, 0o600)  # an account that can open the file can hold the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,7 +52,7 @@ def announced(settings: Settings) -> Iterator[None]:
     lines = [
         f"{name}='{value.translate(quoted)}'\n"
         for name, value in settings.environment().items()
-        if name in wanted and value != "0"  # the port of a door that this stack does not serve
+        if name in wanted and value != "0"  # port 0: this stack serves no door
     ]
     file = settings.home / STACK_ENV
     fresh = file.with_suffix(".new")
@@ -67,7 +67,7 @@ def announced(settings: Settings) -> Iterator[None]:
 
 
 def unusable(home: Path, error: OSError) -> ThothyError:
-    """The typed error for a home in which the system cannot work."""
+    """The typed error for a home that the stack cannot use because of `error`."""
     if isinstance(error, (FileExistsError, NotADirectoryError)):
         file = next((path for path in (home, *home.parents) if path.is_file()), home)
         return ConfigError(f"the home {home} cannot be used: {file} is a file; set THOTHY_HOME to a folder")

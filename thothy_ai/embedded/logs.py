@@ -1,4 +1,4 @@
-"""The logs of a stack's processes, `$THOTHY_HOME/logs`: their last lines, merged by time, and those that are added.
+"""Reads the logs of a stack's processes in `$THOTHY_HOME/logs`: their last lines, merged by time, and new lines.
 
 The supervisor rotates a large log: it copies it to `NAME.log.1` and truncates it.
 """
@@ -23,7 +23,7 @@ _VALKEY = re.compile(r"\d+:[A-Z] (\d\d \w{3} \d{4} \d\d:\d\d:\d\d)\.(\d{3})")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a service's log. `at` is in seconds since the epoch: its own time, or that of the line before."""
+    """One line of a service's log. `at` is its time, or that of the line before, in seconds since the epoch."""
 
     service: str
     text: str
@@ -31,12 +31,12 @@ class LogLine:
 
 
 def role_of(service: str) -> str:
-    """What a service does: `worker-1` is one of several workers."""
+    """A service's role, which is its name without a number: `worker` for `worker-1`."""
     return service.partition("-")[0]
 
 
 def services_of(home: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """The services of this home with a log, in the order of their roles; of `wanted` ones, which may be roles."""
+    """The services of this home that have a log, ordered by role. `wanted` restricts them by name or role."""
     logs = home / "logs"
     names = {path.name.removesuffix(".log") for path in logs.glob("*.log")} if logs.is_dir() else set()
     known = sorted(
@@ -50,7 +50,7 @@ def log_file(home: Path, service: str) -> Path:
 
 
 class Log:
-    """One service's log, divided at the moment when this is made: `last` reads what is before it, `added` the rest."""
+    """One service's log, divided when this object is made: `last` reads the lines before, `added` the lines after."""
 
     def __init__(self, home: Path, service: str) -> None:
         self._service = service
@@ -59,7 +59,7 @@ class Log:
         self._partial = b""
 
     def last(self, number: int) -> list[LogLine]:
-        """The last lines and, where the log was just rotated, those of the copy. Raises OSError."""
+        """The last lines, including those of the copy if the log was just rotated. Raises OSError."""
         lines: list[str] = []
         copy = self._path.with_name(f"{self._path.name}.1")
         for path, end in ((self._path, self._position), (copy, None)):
@@ -69,9 +69,9 @@ class Log:
         return list(_dated(self._service, lines))
 
     def added(self) -> list[LogLine]:
-        """The lines that are complete since the last call, through rotations and restarts. Raises OSError."""
+        """The lines completed since the last call, through rotations and restarts. Raises OSError."""
         size = self._size()
-        if size < self._position:  # truncated, or replaced by a new one
+        if size < self._position:  # truncated, or replaced by a new file
             self._position, self._partial = 0, b""
         if size == self._position:
             return []
@@ -90,7 +90,7 @@ class Log:
 
 
 def merged(logs: Iterable[list[LogLine]]) -> list[LogLine]:
-    """The lines of several logs, ordered by time; those of one log keep their order."""
+    """The lines of several logs, ordered by time. Lines of the same log keep their order."""
     return sorted((line for lines in logs for line in lines), key=lambda line: line.at)
 
 
@@ -116,7 +116,7 @@ def _dated(service: str, lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _epoch(text: str, form: str, milliseconds: str, zone: timezone | None) -> float:
-    """Seconds since the epoch; without a zone, of a local time."""
+    """Seconds since the epoch. Without a zone, the time is local."""
     try:
         return datetime.strptime(text, form).replace(tzinfo=zone).timestamp() + int(milliseconds) / 1000
     except ValueError:

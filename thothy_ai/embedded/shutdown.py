@@ -1,11 +1,12 @@
-"""`Shutdown`: ends the processes of a stack in order, within seconds, and reports to an observer what it waits for.
+"""`Shutdown`: ends the processes of a stack in order, within seconds, and tells an observer what it waits for.
 
 dispatcher, reaper   first: nothing more is dispatched
 workers              finish what they can before their deadline, then release the rest
 engines              once no worker uses them
 Valkey, Postgres     last: the worker records in them what it releases
 
-An observer can hurry it at any time. Then the worker releases at once, and what does not end within a second is killed.
+An observer can hurry the stop at any time. The worker then releases its jobs at once, and processes that do not end
+within a second are killed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Protocol
 from thothy_ai.embedded.process import Process
 
 POLL_SECONDS = 0.1
-RELEASE_SECONDS = 15.0  # past its deadline, for a worker to record what it releases, even in a slow Postgres
+RELEASE_SECONDS = 15.0  # past its deadline, for a worker to record its released jobs, even in a slow Postgres
 HURRY_SECONDS = 1.0  # for a worker to release its jobs, and for the servers to close, when the stop is hurried
 AT_ONCE_SECONDS = 0.2  # for a process that has nothing left to do
 
@@ -28,9 +29,9 @@ AT_ONCE_SECONDS = 0.2  # for a process that has nothing left to do
 class Phase(Enum):
     """What a stopping stack waits for."""
 
-    FINISH = auto()  # running jobs, which may finish
-    RELEASE = auto()  # the worker, which releases the others
-    HURRY = auto()  # the same, without waiting for any job
+    FINISH = auto()  # for running jobs to finish
+    RELEASE = auto()  # for the worker to release the others
+    HURRY = auto()  # for the worker to release all jobs at once
     SERVICES = auto()
     SERVERS = auto()
 
@@ -46,14 +47,14 @@ class StopProgress:
 
 
 class StopObserver(Protocol):
-    """Receives the progress of a stop, and may hurry it."""
+    """Receives the progress of a stop, and can hurry the stop."""
 
     @property
     def hurry(self) -> threading.Event:
-        """Set when the stop is to end at once."""
+        """An event that the observer sets to hurry the stop."""
 
     def begin(self) -> None:
-        """Called first, before anything that takes time. An exception would end the stop."""
+        """Called first, before anything that takes time. An exception aborts the stop."""
 
     def report(self, progress: StopProgress) -> None:
         """Called several times per second, and once before any process is signalled."""
@@ -73,7 +74,7 @@ class Unobserved:
 
 
 class Shutdown:
-    """Stops `processes`, by name, of which any may be missing: `worker`, or `worker-0`, `worker-1` and so on.
+    """Stops `processes`, which are given by name: `worker`, or `worker-0`, `worker-1` and so on. Any can be missing.
 
     Nothing else may use them during the stop.
     """
@@ -95,17 +96,17 @@ class Shutdown:
         deadline = time.monotonic() + deadline_seconds
         if not all(self._await_worker(process, deadline, running) for process in worker):
             self._report(Phase.HURRY)
-            self._end(worker, HURRY_SECONDS)  # their second signal
+            self._end(worker, HURRY_SECONDS)  # the workers' second signal
         self._report(Phase.SERVICES)
         self._end((*early, *engine), AT_ONCE_SECONDS)
 
     def stop_servers(self, open_jobs: int | None) -> None:
-        """Stop Valkey and Postgres, which must be the last. `open_jobs` is what they keep."""
+        """Stop Valkey and Postgres, which must be last. `open_jobs` is the number of jobs that they keep."""
         self._observer.report(StopProgress(Phase.SERVERS, open=open_jobs))
         self._end(self._named("valkey", "postgres"), HURRY_SECONDS)
 
     def _await_worker(self, worker: Process, deadline: float, running: Callable[[], int | None]) -> bool:
-        """Wait until it has ended; False if the stop is hurried."""
+        """Wait until the worker has ended; False if the stop is hurried."""
         while not worker.wait(POLL_SECONDS):
             if self._observer.hurry.is_set():
                 return False

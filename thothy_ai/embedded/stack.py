@@ -4,7 +4,7 @@ $THOTHY_HOME/  stack.lock   held while a stack runs        stack.env   its URLs 
                postgres/    data and password, kept        logs/       one file per process
                valkey/      data, kept                     engine.sock, unless that path is too long for a socket
 
-Each engine has a worker beside it; with several, their processes, logs and sockets are numbered.
+Each engine has a worker. If there are several engines, their processes, logs and sockets are numbered.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.foreign import is_foreign
 from thothy_ai.settings import PREFIX, Settings
 
-SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
-DOOR = "serve"  # over HTTP; started only where it is asked for
+SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in starting order
+DOOR = "serve"  # over HTTP; started only on request
 READY_SECONDS = 60
 DEADLINE_SECONDS = 5.0  # for running jobs to finish when the stack is stopped, unless the settings say otherwise
 END_SECONDS = 5.0  # for a process that has nothing left to do
@@ -45,12 +45,12 @@ HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 class EmbeddedStack(Startable):
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
-    `observer` receives the progress of a stop. With `null`, the engines answer without a model; beside each is the
-    entailment model of the folder `verifier`, and each loads the `adapters`, folders by name. With `clean`, jobs that
-    an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
-    were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having
-    begun all that ran.
+    `services` is a subset of `SERVICES` and the `DOOR`. For each of `engines` there is an engine and a worker. With
+    `null`, the engines answer without a model. Each engine has the entailment model in the folder `verifier`, and loads
+    `adapters`, which are folders by name. `observer` receives the progress of a stop. With `clean`, jobs that an
+    earlier stack left open are cancelled before anything can run. `begun` says whether killed engines at these URLs had
+    begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having begun every
+    running job.
 
     Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
@@ -74,7 +74,7 @@ class EmbeddedStack(Startable):
         self.settings = settings
         self.postgres = Postgres(self.home / "postgres", log=self._log("postgres"))
         self.valkey = Valkey(self.home / "valkey", log=self._log("valkey"))
-        self.cancelled = 0  # jobs of an earlier stack
+        self.cancelled = 0  # jobs that an earlier stack left open
         self._services = [name for name in (*SERVICES, DOOR) if name in services]
         self._placements = engines
         self._pairs: tuple[Pair, ...] = ()
@@ -89,7 +89,7 @@ class EmbeddedStack(Startable):
         self._undo = contextlib.ExitStack()
 
     def start(self) -> Self:
-        """Start everything and wait until it is ready; on failure, stop what has started."""
+        """Start everything and wait until it is ready. On failure, stop the parts that have started."""
         if "engine" in self._services and not self._null:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
@@ -110,18 +110,18 @@ class EmbeddedStack(Startable):
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until stopped; False when `timeout` seconds passed first.
+        """Wait until stopped; False if `timeout` seconds pass first.
 
         Raises `ServiceStartError` when a process has ended too often to be restarted.
         """
         return self._supervisor.wait(timeout)
 
     def pids(self) -> dict[str, int | None]:
-        """The process ids at this moment, by name."""
+        """The current process ids, by name."""
         return self._supervisor.pids()
 
     def stop(self) -> None:
-        """Stop dispatcher, reaper, worker, engine, Valkey and Postgres; the data is kept, and no job stays claimed."""
+        """Stop all processes, engines and workers before servers. The data is kept, and no job stays claimed."""
         self._undo.close()
 
     def _start_servers(self, undo: contextlib.ExitStack) -> OpenJobs:
@@ -136,7 +136,7 @@ class EmbeddedStack(Startable):
         jobs = OpenJobs(self.settings)
         undo.callback(self._stop_servers, jobs)
         urls = [pair.settings.require_engine_url() for pair in self._pairs]
-        urls = ["" if is_foreign(url) else url for url in urls]  # which leaves no record here
+        urls = ["" if is_foreign(url) else url for url in urls]  # a server over HTTP leaves no record here
         jobs.requeue_killed(partial(self._begun, urls))
         jobs.end_sessions()
         self.cancelled = jobs.cancel() if self._clean else 0
@@ -151,7 +151,7 @@ class EmbeddedStack(Startable):
 
     def _stop_servers(self, jobs: OpenJobs) -> None:
         with contextlib.suppress(DatabaseError):  # otherwise the next start does it
-            jobs.requeue()  # nothing works on a job any more, whatever a killed process has left
+            jobs.requeue()  # no process works on a job any more, even if a killed one left it claimed
         left = jobs.count()
         jobs.close()
         self._shutdown.stop_servers(left)
@@ -180,7 +180,7 @@ class EmbeddedStack(Startable):
         service = role_of(name)
         engines = "engine" in self._services
         port = self.settings.metrics_port
-        if port and number:  # one port per service, from the configured one up, then two for each further pair
+        if port and number:  # from the configured port on: one port per service, then two for each further pair
             port += len((*SERVICES, DOOR)) + 2 * (number - 1) + (service == "worker")
         elif port:
             port += (*SERVICES, DOOR).index(service)

@@ -1,4 +1,4 @@
-"""`Supervisor`: restarts processes that end, with growing delays, up to a number of failures in a row."""
+"""`Supervisor`: restarts ended processes with growing delays, up to a number of failures in a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Patience:
         return min(self.first_delay * 2.0 ** (failures - 1), self.max_delay)
 
 
-Cleanup = Callable[[int], bool]  # after the run with this process id; False: to be tried again
+Cleanup = Callable[[int], bool]  # cleans up after the run with this process id; False: try again later
 
 
 @dataclass
@@ -40,40 +40,40 @@ class _Watched:
     started: float
     failures: int = 0
     start_at: float | None = None  # set while it is down
-    left: list[int] = field(default_factory=list)  # process ids of runs that are not cleaned up after
+    left: list[int] = field(default_factory=list)  # process ids of ended runs that need cleaning up
 
 
 class Supervisor:
-    """Watches processes on a thread of its own from `watch` to `stop`; meanwhile only it may use them."""
+    """Watches processes on a thread of its own from `watch` to `stop`. Meanwhile, nothing else may use them."""
 
     def __init__(self, patience: Patience | None = None) -> None:
         self.error: ServiceStartError | None = None
         self._patience = patience or Patience()
         self._watched: list[_Watched] = []
         self._stopping = threading.Event()
-        self._ended = threading.Event()  # gave up, or stopped
+        self._ended = threading.Event()  # set once it gave up or was stopped
         self._thread = threading.Thread(target=self._run, name="thothy-supervisor", daemon=True)
 
     def add(self, process: Process, clean_up: Cleanup | None = None) -> None:
         """Take over a started process. Processes are stopped in reverse order.
 
-        When one has ended although it is watched, `clean_up` is called, again at each check until it succeeds.
+        After a watched process has ended, `clean_up` is called at each check until it succeeds.
         """
         self._watched.append(_Watched(process, clean_up, time.monotonic()))
 
     def release_one(self, process: Process) -> None:
-        """Stop watching this process: it belongs to the caller again."""
+        """Stop watching this process, which then belongs to the caller again."""
         self._watched = [watched for watched in self._watched if watched.process is not process]
 
     def pids(self) -> dict[str, int | None]:
-        """The process ids at this moment, by name."""
+        """The current process ids, by name."""
         return {watched.process.program.name: watched.process.pid for watched in self._watched}
 
     def watch(self) -> None:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until stopped; False when `timeout` seconds passed first. Raises `ServiceStartError` if it gave up."""
+        """Wait until stopped; False if `timeout` seconds pass first. Raises `ServiceStartError` if it gave up."""
         ended = self._ended.wait(timeout)
         if self.error is not None:
             raise self.error
@@ -105,7 +105,7 @@ class Supervisor:
                 return
 
     def _check(self, watched: _Watched) -> None:
-        """Start again what is due, and set the time of the next start of what has ended."""
+        """Restart the process if that is due or, if it has ended, schedule its restart."""
         now = time.monotonic()
         if watched.start_at is not None:
             if now >= watched.start_at:

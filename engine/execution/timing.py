@@ -15,7 +15,7 @@ class StepTimer(Protocol):
         """Start timing a part of the step."""
 
     def stop(self) -> None:
-        """Stop timing the part."""
+        """Stop timing the part of the step."""
 
     def seconds(self) -> float:
         """Device seconds of all parts so far."""

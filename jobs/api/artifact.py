@@ -15,7 +15,7 @@ from thothy_ai.jobs.text.strings import check_encodable, strings_in
 
 
 class Evidence(BaseModel):
-    """Base class of what has a `quote`, a span of the source, and the `source` of a brief that it is from."""
+    """Base class of quoted evidence: `quote` is a span of the source, `source` the brief's source that has it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -25,7 +25,7 @@ class Evidence(BaseModel):
 
 
 def quoted(quote: str, source: Origin | None) -> Quote:
-    """A quotation as readers get it."""
+    """A quotation in the form that readers get."""
     if source is None:
         return Quote(" ".join(quote.split()))
     return Quote(" ".join(quote.split()), source.title, source.byline, source.url or "")
@@ -37,8 +37,8 @@ class Artifact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     def piece(self, _request: Mapping[str, Any]) -> Piece:
-        """What readers get of it, in every format. `_request` has values of the request that it answers, as far as they
-        are known. Of a kind that does not override this, the fields are published by their names and types.
+        """The artifact as readers get it, for every format. `_request` has the known values of its request. Unless a
+        kind overrides this method, the fields are published by their names and types.
         """
         return piece_of_fields(self.model_dump(mode="json"))
 

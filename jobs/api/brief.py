@@ -54,7 +54,7 @@ SourceUrl = Annotated[
 
 
 class CheckedModel(BaseModel):
-    """Base class of what people send: each string is encodable, not blank, and at most `MAX_CHARACTERS` long."""
+    """Base class of user input: each string is encodable, not blank, and at most `MAX_CHARACTERS` long."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -81,24 +81,26 @@ class Origin(CheckedModel):
 
     @property
     def byline(self) -> str:
-        """Author and date, as far as they are known."""
+        """The author and the date, where they are known."""
         return ", ".join(str(part) for part in (self.author, self.date) if part)
 
 
 class BriefSource(Origin):
-    """A source of a request. `text` is what it says. In a request, that is part of `source`, where it `begins`."""
+    """A source of a request. Outside a request, `text` is its text; inside, the text is in the request's `source`, from
+    `begins` on.
+    """
 
     text: str | None = None
     begins: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def origin(self) -> Origin:
-        """What a citation names of it."""
+        """The fields of this source that a citation names."""
         return Origin(title=self.title, url=self.url, author=self.author, date=self.date)
 
 
 class Brief(CheckedModel):
-    """What an editor wants. `name` is a stored brief's, whose newest version is taken unless `version` is given."""
+    """What an editor wants. `name` refers to a stored brief, in its newest version unless `version` is given."""
 
     name: Annotated[BriefName | None, Field(description="Name of a stored brief, which takes this one's place.")] = None
     version: Annotated[int, Field(ge=1)] | None = None
@@ -120,7 +122,7 @@ class Brief(CheckedModel):
     @model_validator(mode="before")
     @classmethod
     def _take_name(cls, value: Any) -> Any:  # noqa: ANN401  whatever was given
-        """A mere text is the name of a stored brief."""
+        """Read a plain string as the name of a stored brief."""
         return {"name": value} if isinstance(value, str) else value
 
     @field_validator("must_avoid")
@@ -149,7 +151,7 @@ class Brief(CheckedModel):
             )
         return self
 
-    def __hash__(self) -> int:  # of `limits`, too
+    def __hash__(self) -> int:  # `limits` is a dictionary
         return hash(self.model_dump_json())
 
     @property

@@ -20,7 +20,7 @@ from thothy_ai.jobs.api.brief import CheckedModel
 from thothy_ai.jobs.api.plan import Context, Plan
 
 SOURCE_KEY_DIGITS = 32
-KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # it is part of commands and of files' names
+KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # part of commands and file names
 
 
 A = TypeVar("A", bound=Artifact, default=Artifact)
@@ -29,7 +29,7 @@ A_co = TypeVar("A_co", bound=Artifact, default=Artifact, covariant=True)
 if TYPE_CHECKING:
 
     class _NamesArtifact(Generic[A_co]):
-        """Generic for type checkers only: see below."""
+        """Generic for type checkers only; the class below is what runs."""
 
 else:
 
@@ -56,9 +56,9 @@ R = TypeVar("R", bound=Request)
 class Policy(StrEnum):
     """Who has the last word on an artifact."""
 
-    REVIEW = "review"  # a person, on one with findings, and on the best draft of a job that gates rejected
-    PUBLISH = "publish"  # the gates: findings are recorded, and nothing waits for a person
-    STRICT = "strict"  # the checks: each finding rejects, as a gate does
+    REVIEW = "review"  # a person decides on artifacts with findings, and on the best draft of a rejected job
+    PUBLISH = "publish"  # the gates alone decide: findings are recorded, and nothing waits for a person
+    STRICT = "strict"  # every check is a gate: each finding rejects
 
 
 def source_key(source: str) -> str:
@@ -72,12 +72,11 @@ class JobKind(Generic[R, A]):
 
     `plan` returns the calls for a request and judges their outputs. `source` returns the text that sibling jobs share.
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
-    the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
-    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
-    model or alias that its jobs run on unless they name one, or a function that finds it in the request; None: any.
-    `policy` says who decides on artifacts with findings.
-    Raises `ValueError` for a name that cannot be one, and `TypeError` if the request class names another artifact
-    class.
+    the requests to enqueue once an artifact is accepted. `compared` returns the text that must not nearly repeat
+    another recent artifact of this kind, siblings included; None: repetition is fine. `model` is the model or alias of
+    jobs that name none, or a function that finds it in the request; None: any model. `policy` says who decides on
+    artifacts with findings. Raises `ValueError` for an invalid name, and `TypeError` if the request class names another
+    artifact class.
     """
 
     name: str
@@ -108,7 +107,7 @@ class JobKind(Generic[R, A]):
                     )
 
     def model_of(self, request: R) -> str | None:
-        """The model or alias that a job with this request runs on unless it names one; None: any."""
+        """The model or alias for a job that has this request and names none; None: any model."""
         return self.model(request) if callable(self.model) else self.model
 
     def parsed(self, values: object) -> R:

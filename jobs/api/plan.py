@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 
-MAX_STEPS = 100  # of a plan, which is replayed at each; a worker ends one that takes more
+MAX_STEPS = 100  # per plan: each step replays the plan from its start; a worker ends a longer one
 TemplateOption = str | int | float | bool | None
 
 PLAIN_PARAMETERS = 1_000_000_000  # a model below this size follows short, plain instructions better than detailed ones
@@ -36,8 +36,8 @@ class Message(NamedTuple):
 class Sampling:
     """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical.
 
-    The repetition penalty counts the tokens of the prompt, too; frequency and presence penalties the output's alone.
-    An output has `n` texts, the best of `best_of` by mean log-probability, which it has if `mean_logprob` is set.
+    The repetition penalty counts tokens of prompt and output; frequency and presence penalties count the output's only.
+    An output has `n` texts: the best of `best_of` by mean log-probability, which is returned if `mean_logprob` is set.
     """
 
     max_tokens: int
@@ -56,12 +56,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """Which checks decide, while an output is being written, that all of it will be rejected.
+    """Which checks can tell, while an output is being written, that it will be rejected.
 
-    `checks` are names from `jobs/early.py`. They judge the strings under the keys `fields` of the output, wherever they
-    are: each by itself or, `joined`, as the paragraphs of one text. Name only checks after whose rejection the plan
-    keeps nothing of the output: a part that it would repair, or leave out, ends no output. The other fields are what
-    the checks compare with.
+    `checks` are names from `jobs/early.py`. They judge the strings under the keys `fields`, at any depth of the output:
+    one by one or, if `joined`, as the paragraphs of one text. Name only checks whose rejection discards the whole
+    output: where the plan would repair or drop a part, it needs the rest. The other fields are what the checks compare
+    with.
     """
 
     fields: tuple[str, ...]
@@ -85,12 +85,12 @@ class ApiBody:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
-    as `write`, `repair` or `verify`. `locale` is the language that its text must have, which is checked early; None if
-    it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
-    `early` names the checks that end an output which is certain to be rejected. With `api`, that body says all that the
-    first three fields would, and the output has its `answer`. With `pairs`, each a premise and a claim, the entailment
-    model beside the engine answers with a JSON list of `entailment`, `neutral` and `contradiction`.
+    """One generation. `schema` is the JSON schema that its output matches; `step` is its plan step, such as `write`,
+    `repair` or `verify`. `locale` is the language that its text must have, checked early; None: any. `template_options`
+    are variables of the model's chat template; unknown ones are ignored. `early` names the checks that end an output
+    once it is certain to be rejected. `api` replaces the first three fields by the body of an API request, and the
+    output then has an `answer`. `pairs`, of a premise and a claim each, go to the entailment model next to the engine,
+    which answers with a JSON list of `entailment`, `neutral` and `contradiction`.
     """
 
     messages: tuple[Message, ...]
@@ -110,31 +110,30 @@ class Call:
 
     @classmethod
     def of_api(cls, route: str, body: Mapping[str, Any]) -> Call:
-        """A call of one prompt that is written as a request to OpenAI's API."""
+        """A call given as the body of a request to OpenAI's API; it has one prompt."""
         return cls((), {}, Sampling(0), api=ApiBody(route, body))
 
 
 class End(StrEnum):
-    """Why a call ended; its text may be incomplete for all but the first."""
+    """Why a call ended. Any end but `COMPLETE` can leave an unfinished text."""
 
     COMPLETE = "complete"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  the output is incomplete: it reached `max_tokens`
     REPETITION = "repetition"  # stopped in a loop
     WRONG_LANGUAGE = "wrong_language"  # stopped after its first sentences
-    REJECTED = "rejected"  # stopped, since its call's `early` checks had rejected it
+    REJECTED = "rejected"  # stopped by the call's `early` checks
     PROMPT_TOO_LONG = "prompt_too_long"  # refused: prompt and budget do not fit the model's context
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The result of a call: its first text, which is the best one where they are ranked, and the `others`.
-
-    `rejection` says why it was stopped, if it was. `answer` is the object of OpenAI's API, if the call was one to it.
+    """The result of a call: its first text (the best one, if texts are ranked) and the `others`. `rejection` says why
+    an early check stopped it. `answer` is the response object of a call to OpenAI's API.
     """
 
     text: str
     end: End = End.COMPLETE
-    mean_logprob: float | None = None  # if the call asked for it, or for the best of several
+    mean_logprob: float | None = None  # set if the call asked for it, or for the best of several texts
     others: tuple[Output, ...] = ()
     rejection: Rejection | None = None
     answer: Mapping[str, Any] | None = None
@@ -142,9 +141,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The job's last attempt, which was rejected. `artifact` is its artifact as JSON values, if the output parsed.
-
-    `note` is an editor's, who has sent the artifact back.
+    """The job's last, rejected attempt. `artifact` is its artifact as JSON values, if the output parsed. `note` is from
+    the editor who sent the artifact back.
     """
 
     reason: RejectionReason
@@ -154,7 +152,7 @@ class Previous:
 
     @property
     def keepable(self) -> Mapping[str, Any] | None:
-        """The artifact whose sound parts the next attempt may keep: none of one that an editor wants otherwise."""
+        """The artifact whose sound parts the next attempt can keep; None if an editor sent it back."""
         return None if self.note else self.artifact
 
 
@@ -162,9 +160,9 @@ class Previous:
 class Context:
     """What a plan may know besides the request.
 
-    `max_context` is in tokens. `parameters`, those of the model, is 0 if they are unknown. `verifier` says that an
-    entailment model is beside the engine; `verification_precision` is how often a finding of verification is right.
-    `examples` are texts that people have approved, in the voice that the request asks for.
+    `max_context` is in tokens. `parameters` is the model's parameter count, 0 if unknown. `verifier` says whether an
+    entailment model runs next to the engine; `verification_precision` is the share of verification's findings that are
+    right. `examples` are approved texts in the request's voice.
     """
 
     max_context: int = 8192
@@ -188,9 +186,8 @@ T = TypeVar("T")
 
 
 def run(plan: Generator[Calls, Outputs, T], answer: Callable[[Call], Output]) -> T:
-    """Run a plan with a function that answers calls; for tests, and wherever calls need not run side by side.
-
-    TypeError if a step has no call, which no worker would run either.
+    """Run a plan with a function that answers calls one by one. Raises `TypeError` for a step without calls, as a
+    worker would.
     """
     try:
         calls = next(plan)

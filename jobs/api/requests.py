@@ -93,7 +93,7 @@ class WritingRequest(SourceRequest[A_co]):
     @field_validator("brief")
     @classmethod
     def _check_brief(cls, brief: Brief | None, info: ValidationInfo) -> Brief | None:
-        """The brief contradicts no other field, and asks for no figure that the source does not have."""
+        """Check that the brief contradicts no other field, and asks for no figure that is missing in the source."""
         given: Mapping[str, Any] = info.data
         wanted, avoided = (brief.must_mention, brief.must_avoid) if brief else ((), ())
         locale = given.get("locale", "")
@@ -119,7 +119,7 @@ class WritingRequest(SourceRequest[A_co]):
     @field_validator("brief")
     @classmethod
     def _place_sources(cls, brief: Brief | None) -> Brief | None:
-        """Where each source of the brief begins is known: a single one is the whole source."""
+        """Set where each source of the brief begins: a single one is the whole source."""
         for number, source in enumerate(brief.sources if brief else ()):
             if source.begins is None and brief is not None:
                 if len(brief.sources) > 1:
@@ -142,7 +142,7 @@ class WritingRequest(SourceRequest[A_co]):
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """What the text may name although the source does not."""
+        """Names that the text may use although the source lacks them."""
         return (*self.brand_terms, self.audience, *self.must_mention)
 
     @property
@@ -152,12 +152,12 @@ class WritingRequest(SourceRequest[A_co]):
 
     @property
     def must_avoid(self) -> tuple[str, ...]:
-        """Phrases that it must not have, by the request or its brief."""
+        """Phrases that the request or its brief forbids."""
         return (*self.banned_phrases, *(self.brief.must_avoid if self.brief else ()))
 
     @property
     def reading_level(self) -> ReadingLevel | None:
-        """For whom the brief wants the piece to be easy to read."""
+        """The audience for whom the brief wants the piece to be easy to read."""
         return self.brief.reading_level if self.brief else None
 
     def origin_of(self, quote: str) -> Origin | None:

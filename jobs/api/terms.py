@@ -29,7 +29,7 @@ def _check_line(value: str) -> str:
 
 
 def _check_distinct(terms: tuple[str, ...]) -> tuple[str, ...]:
-    """Without duplicates. Two spellings of one term contradict each other."""
+    """Drop duplicates. Two spellings of one term contradict each other."""
     spelled: dict[str, str] = {}
     for term in terms:
         other = spelled.setdefault(folded(term), term)

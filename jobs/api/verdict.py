@@ -61,8 +61,8 @@ class RejectionReason(StrEnum):
 class Rejection(NamedTuple):
     """What a check found wrong with a text; `detail` is a sentence fragment for operators.
 
-    `span` are characters of the text that was checked, `source` those of the source that they go against; `part` is the
-    dotted path of the artifact's field that has the text, such as `key_points.1.point`.
+    `span` is the faulty range of characters in the checked text, `source` the range that contradicts it in the source;
+    `part` is the dotted path of the artifact's field that has the text, such as `key_points.1.point`.
     """
 
     reason: RejectionReason
@@ -72,18 +72,18 @@ class Rejection(NamedTuple):
     part: str = ""
 
     def at(self, *part: str | int) -> Rejection:
-        """The same, in a part of an artifact."""
+        """The same rejection, in a part of an artifact."""
         return self._replace(part=".".join(map(str, part)))
 
     def moved(self, start: int, source_start: int) -> Rejection:
-        """The same, of texts that stand at these places of longer ones; a place below 0 is not known."""
+        """The same rejection, if both texts are parts of longer ones that begin at these places; below 0: unknown."""
         span = self.span and (self.span[0] + start, self.span[1] + start)
         source = self.source and (self.source[0] + source_start, self.source[1] + source_start)
         return self._replace(span=span if start >= 0 else None, source=source if source_start >= 0 else None)
 
 
 class Place(NamedTuple):
-    """Characters of an artifact's field, which is named by its dotted path, such as `key_points.1.point`."""
+    """A range of characters in an artifact's field; a field's name is its dotted path, such as `key_points.1.point`."""
 
     part: str
     start: int
@@ -94,8 +94,8 @@ class Place(NamedTuple):
 class Finding:
     """A located doubt that does not reject.
 
-    `source` are characters of the request's source. `weight` is the measured precision of whatever raised the doubt,
-    0 to 1; `by` is `rule`, or `verification` for the model's.
+    `source` is a range of characters in the request's source. `weight` is the measured precision of the check or model
+    that raised it, 0 to 1; `by` is `rule`, or `verification` for the model's.
     """
 
     reason: RejectionReason
@@ -107,7 +107,7 @@ class Finding:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """As it is stored with the artifact: JSON values, without an object inside."""
+        """The form that is stored with the artifact: a flat dictionary of JSON values."""
         part, start, end = self.place or (None, None, None)
         source_start, source_end = self.source or (None, None)
         return {
@@ -143,8 +143,8 @@ class Verification:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A validated output: accepted if no gate is against it. `artifact` is set whenever the output parsed, accepted or
-    not; `verification` if there was one. `findings` of a rejected artifact say where its faults are, too; `draft` are
-    the fields of one that is not whole.
+    not; `verification` if there was one. `findings` of a rejected artifact also include its faults; `draft` has the
+    fields of an incomplete artifact.
     """
 
     accepted: bool
@@ -173,7 +173,7 @@ class Verdict:
         findings: tuple[Finding, ...] = (),
         draft: Mapping[str, Any] | None = None,
     ) -> Verdict:
-        """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
+        """The verdict on a rejected output. The detail can quote the output, so it is made printable and shortened."""
         return cls(
             accepted=False,
             reason=rejection.reason,
@@ -186,5 +186,5 @@ class Verdict:
 
 
 def printable(detail: str) -> str:
-    """A detail, which may quote an output, without control characters and not too long."""
+    """A detail without control characters, shortened to a bounded length: it can quote an output."""
     return "".join(char if char.isprintable() else " " for char in detail)[:MAX_DETAIL_CHARS]

@@ -14,9 +14,8 @@ _OTHER = {"formal": "informal", "informal": "formal"}
 
 
 def address(text: str, formality: str, locale: str) -> Rejection | None:
-    """Reject a text that addresses its reader only in the form that was not asked for, quotations apart.
-
-    Where a capital makes the pronoun (German „Sie“), one at the beginning of a sentence may be another word.
+    """Reject a text that addresses its reader, outside quotations, only in the form that was not asked for. Where only
+    a capital tells the pronoun (German „Sie“), pronouns at the beginning of a sentence do not count.
     """
     if formality not in _OTHER:
         return None

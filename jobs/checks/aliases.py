@@ -1,4 +1,4 @@
-"""Numbers that are the same in another guise: rounded ones, and years of another calendar."""
+"""Other forms of the same number: rounded, with a shared scale word, or as a year of another calendar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
-    """The years that years of the Buddhist, the Japanese and the Taiwanese calendar are in the common one, and back."""
+    """Other forms of years: Buddhist years for common ones and back, common ones for Japanese and Taiwanese years."""
     found = {year + shift for year in years for shift in (-543, 543) if 1900 <= year + shift <= 2700 and year >= 1900}
     for name, first in (("令和", 2018), ("平成", 1988), ("昭和", 1925), ("民國", 1911), ("民国", 1911)):
         found |= {Decimal(first + int(number)) for number in re.findall(rf"{name}(\d{{1,3}})年", text)}
@@ -25,13 +25,14 @@ def eras(years: Iterable[Decimal], text: str) -> set[Decimal]:
 
 
 def with_scales(found: Sequence[Quantity]) -> list[Quantity]:
-    """The numbers of a text in their order; one that counts nothing may have the scale of the one before it.
+    """The numbers of a text in order. A number that counts nothing can also take the scale word of the number before
+    it.
 
     In "the state pays 1.4 million, the city 0.9", the second is read as 0.9 and as 900,000.
     """
     given = list(found)
     for place, (one, other) in enumerate(pairwise(found)):
-        factor = Decimal(0)  # what the scale word of the one before multiplies by
+        factor = Decimal(0)  # of the preceding number's scale word
         digits = _DIGITS.match(given[place].text)
         if given[place].scaled and not given[place].spelled and digits:
             value, powers = max(given[place].readings), (Decimal(10) ** power for power in (12, 9, 8, 6, 4, 3))
@@ -46,8 +47,8 @@ def with_scales(found: Sequence[Quantity]) -> list[Quantity]:
 
 
 def rounded(quantity: Quantity, tolerance: str = "0.05", least: int = 100) -> set[Decimal]:
-    """What a number becomes when rounded, by up to a share of itself; years may not be, nor whole numbers to less than
-    `least`.
+    """The roundings of a number, by up to the share `tolerance` of it. Years are not rounded, nor whole numbers to less
+    than `least`.
     """
     if quantity.year or quantity.spelled:
         return set()

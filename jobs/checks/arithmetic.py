@@ -1,8 +1,8 @@
-"""What calculations with the figures of a text come to: sums, differences, shares, growth, in up to two steps.
+"""Results of calculations with the figures of a text: sums, differences, shares, growth, in up to two steps.
 
-A result knows its operation and the sentences of its figures, since hardly anything but the words around a number tells
-what an editor calculated. Figures are combined if they stand near each other, or count the same; kilograms and euros
-are not added, a share of a share is none of an amount.
+A result carries its operation and the sentences of its figures: the words around a number are the best evidence of what
+an editor calculated. Figures are combined if they stand near each other or count the same thing. Kilograms and euros
+are not added, and a share of a share is not a share of an amount.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from thothy_ai.jobs.checks.derived import PERCENT
 from thothy_ai.jobs.checks.units import Unit
 
 Operation = Literal["sum", "difference", "product", "quotient", "share", "change", "rest"]
-_WINDOW = 12  # figures behind one with which it is combined, so that the time is linear
+_WINDOW = 12  # later figures that each figure is combined with; keeps the time linear
 _MAX_ADDED = 5
-_NEXT = 4  # figures behind a run, or before it, with which its sum is compared
+_NEXT = 4  # figures before and after a run that its sum is compared with
 _MIN_RATIO, _MAX_VALUE = 2.0, 1e13
-_MAX_GROWTH = 5  # times, of figures that may count different things
-_NEGLIGIBLE = 0.004  # the share of a figure that nobody adds to it, or takes from it
+_MAX_GROWTH = 5  # the largest ratio of figures that may count different things
+_NEGLIGIBLE = 0.004  # a share of a figure too small to be added or subtracted
 _HUNDRED = 100.0
 WORDED = "in words"  # in place of the word that a share in words counts
-_MAX_RESULTS = 1_500  # of the figures that begin with those of one sentence
+_MAX_RESULTS = 1_500  # per sentence, counting results whose first figure is there
 
 
 class Figure(NamedTuple):
@@ -36,12 +36,12 @@ class Figure(NamedTuple):
 
     @property
     def is_percent(self) -> bool:
-        """Whether it is one of per cent."""
+        """Whether it is a percentage."""
         return self.unit == PERCENT
 
 
 class Derivation(NamedTuple):
-    """What a calculation comes to: a value, its unit, the operation, and the beginning of the word that it counts."""
+    """The outcome of a calculation: a value, its unit, the operation, and the beginning of the word that it counts."""
 
     value: float
     unit: Unit | None
@@ -52,7 +52,7 @@ class Derivation(NamedTuple):
 class PlacedDerivation(NamedTuple):
     """An outcome with the numbers of the sentences that its first and last figure stand in.
 
-    It has two `steps` if it takes two operations, and is `alike` if all its figures count the same.
+    `steps` is the number of operations, one or two. `alike` says that all its figures count the same thing.
     """
 
     outcome: Derivation
@@ -73,7 +73,7 @@ class PlacedDerivation(NamedTuple):
 
 
 def results(figures: Sequence[Figure]) -> Iterator[PlacedDerivation]:
-    """What the figures of a text, in their order, come to; of each sentence's figures a bounded number."""
+    """Results of calculations with the figures of a text, given in order; at most `_MAX_RESULTS` per sentence."""
     place, group = 0, list[Figure]()
     for at, figure in enumerate(figures):
         if figure.place != place and group:
@@ -85,7 +85,7 @@ def results(figures: Sequence[Figure]) -> Iterator[PlacedDerivation]:
 
 
 def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure]) -> Iterator[PlacedDerivation]:
-    """The results whose first figure stands in one sentence, those of one step first."""
+    """The results whose first figure is in one sentence, one-step results first."""
     starts = range(start, start + len(group))
     for at in starts:  # what one share leaves, and "one in 50" for 2 %
         one = figures[at]
@@ -111,9 +111,9 @@ def _results(figures: Sequence[Figure], outcomes: Iterable[Derivation]) -> Itera
 
 
 def pair(one: Figure, other: Figure) -> Iterator[Derivation]:
-    """What two figures come to."""
+    """The results of calculating with two figures."""
     if one.word == other.word == WORDED:
-        return  # a third and a half of different things
+        return  # shares of different things, such as a third and a half
     if one.is_percent and other.is_percent:
         low, high = sorted((one.value, other.value))
         yield from (Derivation(high - low, unit, "difference") for unit in (PERCENT, None))
@@ -145,7 +145,7 @@ def _are_near(one: Figure, other: Figure) -> bool:
 
 
 def count_the_same(one: Figure, other: Figure) -> bool:
-    """Whether two figures have one unit, or the same word behind them."""
+    """Whether two figures have the same unit, or the same word after them."""
     return one.unit == other.unit and (one.unit is not None or one.word == other.word != "")
 
 
@@ -189,7 +189,7 @@ def _multiplied(low: Figure, high: Figure) -> Iterator[Derivation]:
 
 
 def _compared(low: float, high: float) -> Iterator[Derivation]:
-    """What one figure is of another one, and how much it is less or more, in per cent."""
+    """One figure as a percentage of another, and the difference in per cent."""
     yield Derivation(low / high * _HUNDRED, PERCENT, "share")
     yield Derivation((1 - low / high) * _HUNDRED, PERCENT, "change")
     if high / low < _HUNDRED:
@@ -197,7 +197,7 @@ def _compared(low: float, high: float) -> Iterator[Derivation]:
 
 
 def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Derivation]]]:
-    """Sums and averages of successive figures, and what they come to with a figure that stands near."""
+    """Sums and averages of successive figures, and the results of combining them with a nearby figure."""
     run = [figures[start]]
     for figure in figures[start + 1 : start + _MAX_ADDED]:
         if figure.is_percent or run[0].is_percent or not _may_be_added(run[-1], figure):
@@ -213,7 +213,7 @@ def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figu
             yield list(run), outcomes
         whole = Figure(total, unit, word, run[-1].place)
         for other in chain(figures[max(0, start - _NEXT) : start], figures[end : end + _NEXT]):
-            # A figure of a sentence beside others may be what they are a part of, in other words.
+            # A figure can be the whole, in other words, of which figures in a neighbouring sentence are parts.
             is_whole = _are_near(whole, other) and whole.unit == other.unit and whole.value < other.value
             if not other.is_percent and (_may_be_added(whole, other) or is_whole):
                 yield (*run, other), _compared_with_sum(whole, other)
@@ -228,7 +228,7 @@ def _compared_with_sum(total: Figure, other: Figure) -> Iterator[Derivation]:
 
 
 def _rests(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Derivation]]]:
-    """What two shares leave of an amount, and what a share and an amount leave of another one."""
+    """What remains of an amount after two shares, and what remains of it after a share and another amount."""
     near = [each for each in figures[start : start + 1 + _NEXT] if each.place <= figures[start].place + 1]
     shares = [each for each in near if each.is_percent]
     amounts = [each for each in figures[max(0, start - 2) : start + 1 + _NEXT] if not each.is_percent]

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from thothy_ai.jobs.checks.misprints import digits_of
 
-_SPREAD = 1.6  # how many times as large, or small, the results are among which a number is one by chance
-_FINE, _COARSE = 0.025, 0.1  # how far a result may be rounded: to several digits, to one
+_SPREAD = 1.6  # results up to this many times as large or small as a number can match it by chance
+_FINE, _COARSE = 0.025, 0.1  # how far a result may be rounded: to several digits, to one digit
 _MIN_VALUE, _MAX_VALUE = 2.0, 1e13
 _SMALL = 100.0  # numbers below are not rounded to tens, except after words such as "about"
 _ABOUT = 0.07
@@ -19,7 +19,7 @@ _THREE_DIGITS = 0.005
 
 @lru_cache(maxsize=4096)
 def reach(value: Decimal, about: bool = False) -> float:
-    """How far a result may be from a number that is it, rounded: by half of its last place, and more after "about"."""
+    """How far a result may be from the rounded number that states it: half of the last place, more after "about"."""
     number, digits = float(value), digits_of(value)
     place = float(Decimal(1).scaleb(value.adjusted() - len(digits) + 1))
     place = min(place, 1.0) if number < _SMALL else place
@@ -28,15 +28,15 @@ def reach(value: Decimal, about: bool = False) -> float:
 
 
 def may_result(value: Decimal) -> bool:
-    """Whether a number may be a result: very small whole numbers come to everything."""
+    """Whether a number can count as a result: very small whole numbers result from almost any calculation."""
     return _MIN_VALUE <= value < _MAX_VALUE or (0 < value < _MAX_VALUE and value != value.to_integral_value())
 
 
 def chance(value: Decimal, values: Iterable[float], about: bool = False) -> float:
-    """The probability that some number of the size of this one comes as near to one of the values as this one does.
+    """The probability that a random number of the same size is as near to one of the values as this number is.
 
-    One if none is near. It is the number of different values within a factor of 1.6, times the share of that range that
-    is as near to each of them.
+    1 if no value is near. Otherwise it is the number of different values within a factor of 1.6, times the share of
+    that range that is as near to each of them.
     """
     number, near = float(value), reach(value, about)
     around = {round(each, 9) for each in values if number / _SPREAD <= each <= number * _SPREAD}
@@ -57,7 +57,7 @@ def chance_sorted(value: Decimal, lists: Sequence[Sequence[float]], about: bool 
 
 
 def _width(value: Decimal, apart: float) -> float:
-    """The share of the range around a number that is so near to it, or as near as three digits can tell."""
+    """The share of the range around a number within this distance of it, at least what three digits resolve."""
     number = float(value)
     whole = 1.0 if value == value.to_integral_value() else 0.0
     return max(2 * apart, _THREE_DIGITS * number, whole) / (number * (_SPREAD - 1 / _SPREAD))

@@ -1,7 +1,7 @@
-"""Statements that reverse one of the source: a negation left out, the direction of a change, the unit of a number.
+"""Statements that reverse the source: a dropped negation, the opposite direction of a change, another unit of a number.
 
-Sentences are compared with those of the source that they render: in the same language those that share most of their
-words, in a translation those at the same place. Only what is plain on both sides counts.
+A sentence is compared with the source sentence that it renders: in the same language the one that shares most of its
+words, in a translation the one at the same place. Only what is plain on both sides counts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from thothy_ai.jobs.text import language as detect
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _PREFIX = 5  # characters that inflected forms of a word share
-_MIN_SHARED, _MIN_SHARE = 4, 0.7  # words that a sentence and the one it renders have in common
-_RELATED = 2  # shared words from which on a sentence of the source may have to do with one of the text
+_MIN_SHARED, _MIN_SHARE = 4, 0.7  # shared words, and their share, that make a sentence a rendering of another
+_RELATED = 2  # shared words that relate a sentence of the source to one of the text
 _CLAUSE = re.compile(r"[,;:–—()“”„«»\"、，；：。]+")
-_AUXILIARIES = frozenset(  # the beginnings of longer ones, which may stand between a negation and what it denies
+_AUXILIARIES = frozenset(  # word beginnings; these words may stand between a negation and what it denies
     """been being becom have havin were sido estad siend stato stata stati state esser viene être étaie étant
     blive blivi bleve werde worde wurde zosta będzi были было была буде було""".split()  # noqa: SIM905  a list to read
 )
@@ -33,7 +33,7 @@ _FIGURE = re.compile(r"(?!(?:19|20)\d\d(?!\d))(?<![\d.,])\d(?:[\d.,]*\d)?")
 _BREAK, _BESIDE = (
     re.compile(r"[;:–—。]|[,、，]\s?(?!\d)"),
     25,
-)  # between a figure and the verb that it belongs to, characters
+)  # characters between a figure and its verb
 _MIN_ADDED = 3  # letters of a word that a statement adds to what its evidence denies
 
 
@@ -58,7 +58,7 @@ class _Sentence:
 
     @property
     def really_denies(self) -> bool:
-        """Whether there is a negation that is no superlative, such as "never before", and no exclamation."""
+        """Whether there is a negation, other than in superlatives such as "never before" and in exclamations."""
         pattern = _pattern("negation", "strong", self.language)
         apparent = table("contradiction")["no_negation"].get(self.language)
         text = re.sub(apparent, " ", self.text, flags=re.IGNORECASE) if apparent else self.text
@@ -76,7 +76,7 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
     if language == original:
         known = _source(source, language)
         pairs = filter(None, map(known.rendered, _sentences(text, language)))
-    else:  # a translation's sentences are compared with those of its original, if they are as many
+    else:  # a translation: sentences are compared in order, if both texts have as many
         ours, originals = _sentences(text, language), _sentences(source, original)
         aligned = zip(ours, originals, strict=True) if len(ours) == len(originals) else ()
         pairs = ((one, other, [other]) for one, other in aligned)
@@ -90,9 +90,9 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
 def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | None:
     """Reject a statement that its own evidence denies, or that says up where its evidence says down.
 
-    The two are a pair, however few words they share, and often differ in what they add. So only what leaves nothing
-    else to read counts, denials only in the languages whose limits ("not before noon") are known. Not across
-    languages: the evidence is from a source that tells its language.
+    The two are a pair, however few words they share, and each often adds something. So only an unambiguous reversal
+    counts, and denials count only in languages whose limits ("not before noon") are known. Texts in different languages
+    are not compared.
     """
     language = primary(locale)
     if (detect.language(source) or language) != language:
@@ -107,7 +107,7 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
         idiom = mine.says("limits", "words") or any(side.says("no_turn", "words") for side in (mine, theirs))
         subject, other = (next(_longer(side.text, language), "") for side in (mine, theirs))
         adds_nothing = len(mine.content - theirs.content) <= 1  # the verb
-        # Of the same figure, or of what both begin with.
+        # The direction of the same figure, or of what both begin with.
         if not idiom and ((subject and subject == other and adds_nothing) or _moved(mine) & _moved(theirs)):
             fault = _turn(mine, theirs, [theirs])
     if not fault:
@@ -118,8 +118,9 @@ def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | No
 
 
 def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
-    """What a clause denies of a statement: it has the word beside the negation and all that follows, and adds nothing
-    behind it. Whoever acts may be named on one side only, if nothing follows: "The warehouse has not been approved".
+    """The part of a statement that a clause denies. The statement must have the word next to the negation and
+    everything after it, and add nothing after that. If nothing follows, one side may leave out who acts: "The warehouse
+    has not been approved".
     """
     negation, soft = (_pattern("negation", word, clause.language) for word in ("strong", "soft"))
     if (
@@ -134,7 +135,7 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
         for part in negation.split(clause.text, 1)
     )
     after = [word[:_PREFIX] for word in after if word[:_PREFIX] not in _AUXILIARIES]
-    if not before or not after or after[0] not in ours:  # "Not the city builds flats" denies who does
+    if not before or not after or after[0] not in ours:  # "Not the city builds flats" denies the actor, not the act
         return ""
     said, actors = (
         {*after[:1], *_longer(" ".join(after), clause.language)},
@@ -148,7 +149,7 @@ def _denial(mine: _Sentence, clause: _Sentence, evidence: _Sentence) -> str:
 
 
 def _moved(sentence: _Sentence) -> set[str]:
-    """The figures beside a word of a direction, years apart."""
+    """The figures next to a word of direction, except years."""
     pattern = "|".join(
         f"(?:{each.pattern})" for word in ("up", "down") if (each := _pattern("direction", word, sentence.language))
     )
@@ -184,7 +185,7 @@ class _Source:
         self._index = WordIndex(each.content for each in self._sentences)
 
     def rendered(self, mine: _Sentence) -> _Rendering | None:
-        """A sentence with the one that it renders, and those that it may have to do with; None if it renders none."""
+        """A sentence, the source sentence that it renders, and related source sentences; None if it renders none."""
         counts = self._index.shared(mine.content)
         best, shared = counts.most_common(1)[0] if counts else (0, 0)
         if shared < _MIN_SHARED or shared < _MIN_SHARE * len(mine.content):
@@ -199,9 +200,9 @@ _source = lru_cache(maxsize=16)(_Source)  # all fields of an artifact are compar
 
 
 def _reversal(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str:
-    """What a sentence turns into its opposite: a negation that it lacks, or the direction of a change."""
+    """What a sentence reverses: it lacks a negation, or turns around the direction of a change."""
     if _pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language):
-        # Only a sentence that renders all of another one should have its negation, too.
+        # Only a sentence that renders all of another one must also have its negation.
         shared = len(mine.content & theirs.content)
         covers = mine.language != theirs.language or shared >= _MIN_SHARE * len(theirs.content)
         if theirs.really_denies and not mine.denies and covers:

@@ -1,4 +1,4 @@
-"""Copying: how much of a text stands verbatim in its source, whether a quotation does, and what is not translated."""
+"""Copying: how much of a text is verbatim from its source, whether a quotation is in it, and what is untranslated."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def copied(
 ) -> Rejection | None:
     """Reject a text that has more than `max_run` consecutive words, or `max_share` of its words, from the source.
 
-    Words are English ones, and converted for languages that need more; figures, which cannot be reworded, do not count.
-    What the text puts in quotation marks counts for neither, unless it is three times as long as a passage may be. A
-    short text is rejected if nearly all of it is one passage of the source.
+    Limits are in English words, converted for languages that need more. Figures do not count, since they cannot be
+    reworded; neither do quotations, unless they are three times as long as a passage may be. A short text is rejected
+    if nearly all of it is one passage of the source.
     """
     most, long_enough = (scaled(limit, locale, shrink=False) for limit in (max_run, _MIN_RUN))
     parts, passages = _passages(text, words(source, locale), locale, most)
@@ -67,7 +67,7 @@ def _too_much_at_once(
     longest = next((passage for passage in passages if _count(passage) > most), None)
     if longest:
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
-    # A sentence of which most is one passage of the source, and which is long enough not to be so by chance.
+    # One passage of the source makes up most of this sentence, and is too long for a coincidence.
     least = scaled(_MIN_SENTENCE, locale, shrink=False)
     unquoted = words(QUOTATION.sub(" ", source), locale)
     for sentence in sentences(QUOTATION.sub(" ", text), locale):
@@ -80,11 +80,11 @@ def _too_much_at_once(
 
 
 def _passages(text: str, source: Words, locale: str, most: int) -> tuple[list[Words], list[list[str]]]:
-    """The words of what stands between a text's quotations, and the passages of the source in it, in their order."""
+    """The words of a text outside its quotations, and the passages of the source among them, in order."""
     between = QUOTATION.split(text)
     quotations = (words(quotation, locale) for quotation in QUOTATION.findall(text))
     if any(_count(passage) > 3 * most for quotation in quotations for passage in _shared(quotation, source)):
-        between = [text]  # one of them is too long a passage of the source
+        between = [text]  # a quotation is too long a passage of the source: count them all
     parts: list[Words] = [words(part, locale) for part in between]
     return parts, [passage for part in parts for passage in _shared(part, source)]
 
@@ -94,7 +94,7 @@ def _count(passage: Words) -> int:
 
 
 def _shared(written: Words, source: Words) -> list[list[str]]:
-    """The passages whose every run of five words is in the source; in time linear in both."""
+    """The passages whose runs of five words are all in the source; in linear time."""
     known = set(runs(source, _GRAM))
     passages: list[list[str]] = []
     last = -2
@@ -110,7 +110,7 @@ def _shared(written: Words, source: Words) -> list[list[str]]:
 
 
 def quoted(field: str, quote: str, source: str) -> Rejection | None:
-    """Reject a quotation that is not in the source, apart from case, white space, punctuation and omissions ("…")."""
+    """Reject a quotation that is not in the source, ignoring case, white space, punctuation and omissions ("…")."""
     parts = list(filter(None, map(normalized, _OMISSION.split(quote))))
     known = normalized(source)
     position = 0
@@ -130,7 +130,7 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
 
 @lru_cache(maxsize=64)  # all quotations of an artifact are looked for in the same source
 def normalized(text: str) -> str:
-    """Casefolded words in compatibility form, with single spaces for all that is neither letter, mark nor digit."""
+    """A text casefolded and in compatibility form (NFKC), with single spaces for all but letters, marks and digits."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(
         "".join(char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in plain).split()
@@ -141,7 +141,7 @@ def _joined(text: str, position: int) -> bool:
     return 0 < position < len(text) and is_spaced(text[position - 1]) and is_spaced(text[position])
 
 
-_MIN_UNTRANSLATED = 5  # words that a sentence has at least before it cannot stay as it is, like a title
+_MIN_UNTRANSLATED = 5  # words: shorter sentences may stay as they are, like titles
 _MIN_IN_LATIN = 3  # the same in another script, where even a title seldom stays
 _MAX_RUN = 9  # words in succession
 _MAX_LIKENESS = 92.0  # per cent, of the whole text and its original

@@ -1,8 +1,8 @@
 """Whether a number of a text follows from figures of its source, rather than by coincidence.
 
-Some two of many figures come to nearly any small number. So a result counts if it is improbable that some number of its
-size and precision agrees with one of the results that would do (`chance`). It may be more probable for the figures of
-the sentences that a text is about, and for an operation that the words name.
+Among many figures, some two yield nearly any small number. So a result counts only if a number of its size and
+precision is unlikely to agree by chance with one of the acceptable results (`chance`). The limit is more generous for
+figures of the sentences that a text is about, and for an operation that the words name.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from thothy_ai.jobs.checks.segments import WordIndex, beginnings, located
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import Unit, names_time, unit_of
 
-_MAX_FIGURES, _MAX_DIGITS = 2_000, 30  # of a text; those of one figure
+_MAX_FIGURES, _MAX_DIGITS = 2_000, 30  # figures of a text; digits of one figure
 _MAX_GIVEN, _MAX_ABOUT, _MAX_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
-_FULLY_SHARED = 0.8  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_FULLY_SHARED = 0.8  # the share of words, weighed by rarity, in the sentence that shares most with a text
 _MIN_SHARED = 0.3
 _MAX_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
-_PER_TIME = 100.0  # from which on a figure may be one per day or month
+_PER_TIME = 100.0  # figures from here on may be per day or per month
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
-_BESIDE_BASE = 32  # characters before it in which it is said so
+_BESIDE_BASE = 32  # characters before the base that are searched for a share
 _ONE = r"\d|\b(?:one|eine[rsmn]?|uno|una?|une|uma?|een|één|en|ett|jed[ae]n|jedn[ao]|один|одна|одно|bir)"
-_OF_BEFORE = re.compile(  # a share before it, or a word for "every"
+_OF_BEFORE = re.compile(  # a share before the base, or a word for "every"
     rf"(?:(?:{_ONE})\s(?!per|pro|por)(?:[^\W\d_]{{1,12}}\s)?"
     r"(?:in|of|von|aus|sur|de|di|su|em|op|van|på|av|na|z|ze|dari|trong|из|із|з|από|στους|من|מתוך)\s"
     r"|\b(?:out of|per|every|each|je|pro|cada|chaque|ogni|elke|varje|hver|każd\w+|кажд\w+|кожн\w+|setiap|mỗi)\s"
@@ -60,12 +60,12 @@ _NAMED_NEAR, _NAMED_STEPS, _NEAR, _ALIKE, _NAMED, _ANY = 0.7, 0.3, 0.15, 0.3, 0.
 _GIVEN, _GIVEN_ONE = 0.5, 0.3  # with figures of the text itself
 _INSIDE, _INSIDE_NAMED = 0.1, 0.2  # with two figures of one sentence that count the same
 _TOLD = frozenset({"product", "quotient"})  # operations that need a word for them
-_WIDER = 0.5  # with the figures that the sentences beside it are about, this share
+_WIDER = 0.5  # this share of the limit, for figures of neighbouring sentences
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The sentence of a text that a number stands in, that with its neighbours, and the figures before it."""
+    """The sentence that has a number, the same with its neighbours, and the figures before it."""
 
     sentence: str
     passage: str
@@ -74,9 +74,9 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A number that may follow from a source: one of its readings, and what the words around it tell.
+    """A number that may follow from a source: one of its readings, and the clues of the words around it.
 
-    If it is `strict`, the words must name the operation, since they tell nothing about the sentences of the source.
+    If `strict`, the words must name the operation, since they do not point to any sentences of the source.
     """
 
     value: Decimal
@@ -99,7 +99,7 @@ class _Asked:
 
 
 class Derivations:
-    """What the figures of a source come to, and what its sentences are about."""
+    """The results of calculations with a source's figures, and what its sentences are about."""
 
     def __init__(self, text: str, language: str, figures: Sequence[Quantity]) -> None:
         """`figures` are those of `text`, in which numbers in words and before scale words are written as digits."""
@@ -169,7 +169,7 @@ class Derivations:
     def _chances_near(self, asked: _Asked, about: frozenset[int]) -> Iterator[tuple[float, float]]:
         """The chances of coincidences with results of the sentences that a text is about, and how high they may be."""
         near = []
-        for place in {*about, *(place - 1 for place in about)}:  # and of one of these with one of a sentence beside it
+        for place in {*about, *(place - 1 for place in about)}:  # also results across a sentence and its neighbour
             for each in self._results.get(place, ()):
                 inside = (each.first in about) + (each.last in about)
                 if inside == 2 or (inside and each.last - each.first <= 1):
@@ -231,7 +231,7 @@ def _simple(one: Figure, other: Figure) -> Iterator[Derivation]:
 
 
 def _is_usable(quantity: Quantity) -> bool:
-    """Whether a number is one to calculate with: no year, unless it has a unit, such as 1950亩."""
+    """Whether a number can be calculated with: years cannot, unless they have a unit, such as 1950亩."""
     unit = unit_of(quantity) if quantity.year and quantity.text.isdigit() else None
     measured = unit is not None and unit.family != "time"
     return (measured or not quantity.year) and len(quantity.text) <= _MAX_DIGITS
@@ -261,7 +261,7 @@ def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
 
 
 def _in_other_terms(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[PlacedDerivation]:
-    """What multiples are in per cent (three times as many are 200 % more), and figures per day or month in a year."""
+    """Multiples in per cent (three times as many are 200 % more), and figures per day or month as figures per year."""
     for quantity, figure in zip(found, figures, strict=True):
         if derived.is_multiple(quantity) and figure.value > 1:
             for value in (figure.value * _HUNDRED, (figure.value - 1) * _HUNDRED, (1 - 1 / figure.value) * _HUNDRED):
@@ -277,7 +277,7 @@ def _in_other_terms(found: Sequence[Quantity], figures: Sequence[Figure]) -> Ite
 
 
 def is_unit_of(unit: Unit | None, other: Unit | None) -> bool:
-    """Whether a number with a unit may be a result with another one: an unknown unit may be any but per cent."""
+    """Whether a number with a unit can equal a result with another: an unknown unit can be any but per cent."""
     return unit == other or (None in (unit, other) and PERCENT not in (unit, other))
 
 

@@ -35,7 +35,7 @@ PERCENT = Unit("share", "percent")
 
 @cache
 def pattern(name: str) -> re.Pattern[str]:
-    """What stands beside a number, from the table of numerals: "times", "about", "month", ..."""
+    """A pattern of words next to a number, from the table of numerals: "times", "about", "month", ..."""
     return re.compile(table("numerals")["words"][name], re.IGNORECASE)
 
 
@@ -45,7 +45,7 @@ def amounts_in_cents(found: Sequence[Quantity]) -> set[Decimal]:
 
 
 def is_in_cents(quantity: Quantity) -> bool:
-    """Whether a number is one of cents, kopeks, sen or the like."""
+    """Whether a number counts cents, kopeks, sen or the like."""
     return bool(re.match(rf"\s?(?:{pattern('cents').pattern})", quantity.after, re.IGNORECASE))
 
 
@@ -66,13 +66,13 @@ def in_cents(found: Sequence[Quantity]) -> set[Decimal]:
 
 
 def rests(found: Iterable[Quantity]) -> set[Decimal]:
-    """What the percentages of a text leave of a hundred."""
+    """A hundred minus each percentage of a text."""
     given = (reading for quantity in found if is_percent(quantity) for reading in quantity.readings)
     return {_HUNDRED - reading for reading in given if reading < _HUNDRED}
 
 
 def in_percent(found: Sequence[Quantity]) -> list[Quantity]:
-    """The figures that may be of per cent: those that say so, in a range that does, or that count nothing."""
+    """The figures that may be percentages: they say so, belong to a range that says so, or count nothing."""
     return [
         each
         for place, each in enumerate(found)
@@ -100,13 +100,13 @@ def worded_shares(text: str, language: str) -> set[Decimal]:
 
 
 def multiples(found: Iterable[Quantity]) -> set[Decimal]:
-    """The multiples of a text in per cent, and what they are more: 180 and 80 for "1.8 times"."""
+    """The multiples of a text in per cent, and their growth: 180 and 80 for "1.8 times"."""
     times = filter(is_multiple, found)
     return {value * _HUNDRED - less for each in times for value in each.readings if value > 1 for less in (0, _HUNDRED)}
 
 
 def is_tenths(quantity: Quantity) -> bool:
-    """Whether a number is one of tenths, as in 8割 and 3成, which is read as 8 and as 80."""
+    """Whether a number counts tenths, as in 8割 and 3成; such a number is read as 8 and as 80."""
     return len(quantity.readings) == 2 and max(quantity.readings) == _TENFOLD * min(quantity.readings) <= _HUNDRED
 
 
@@ -123,7 +123,7 @@ def quarters(text: str) -> set[Decimal]:
 
 
 def is_percent(quantity: Quantity) -> bool:
-    """Whether a number is one of per cent."""
+    """Whether a number is a percentage."""
     return bool(pattern("percent").match(quantity.after) or pattern("percent_before").search(quantity.before))
 
 
@@ -133,14 +133,14 @@ def is_multiple(quantity: Quantity) -> bool:
 
 
 def is_about(quantity: Quantity) -> bool:
-    """Whether a text says that a number is a rough one: "about 40", "40 or more", "40명 이상"."""
+    """Whether a text calls a number approximate: "about 40", "40 or more", "40명 이상"."""
     after = quantity.after[:24]
     behind = (after, _WORD.sub("", after, count=1))
     return bool(pattern("about").search(quantity.before[-24:]) or any(map(pattern("about_after").search, behind)))
 
 
 def kind_of(quantity: Quantity) -> Unit | None:
-    """The unit of a number, `PERCENT` if it is one of per cent."""
+    """The unit of a number; `PERCENT` for a percentage."""
     return PERCENT if is_percent(quantity) else unit_of(quantity)
 
 
@@ -156,7 +156,7 @@ def spans(found: Sequence[Quantity]) -> set[Decimal]:
 
 
 def other_years(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """The years that a text gives by their distance: the one before 2024, or "five years later"."""
+    """The years that a text gives relative to another: the year before 2024, or "five years later"."""
     near = Decimal(1) if pattern("next_year").search(text) else Decimal(0)
     distances = {near} | {
         distance

@@ -18,9 +18,9 @@ from thothy_ai.jobs.checks.copying import normalized
 BANDS = 16  # with four rows each: 99.9 % of pairs that share 80 % of their shingles have a band in common, 12 % at 30 %
 _ROWS = 4
 _SHINGLE = 5  # characters
-_MAX_SHARED = 0.6  # of both texts' shingles together
+_MAX_SHARED = 0.6  # of the shingles of both texts together
 _MAX_CONTAINED = 0.8  # of the smaller text's shingles
-_MIN_SHINGLES = 40  # below, one text contains another by chance
+_MIN_SHINGLES = 40  # with fewer, one text contains another by chance
 _SHORT, _MIN_LIKENESS = 120, 88.0  # characters, per cent
 _MASK = 2**64 - 1
 
@@ -42,8 +42,8 @@ def near_duplicate(text: str, others: Iterable[str]) -> Rejection | None:
 
 
 def signature(text: str) -> tuple[int, ...]:
-    """`BANDS` signed 64-bit integers, of which texts that are nearly the same have at least one in common."""
-    # The smallest hash in each bin; an empty bin takes that of the next full one, changed by its distance.
+    """`BANDS` signed 64-bit integers. Nearly identical texts have at least one in common."""
+    # The smallest hash in each bin; an empty bin takes the hash of the next full bin, changed by their distance.
     count = BANDS * _ROWS
     found: list[int | None] = [None] * count
     for shingle in _shingles(text) or {""}:

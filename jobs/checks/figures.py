@@ -1,4 +1,4 @@
-"""What is said of the figures of a text: whether they went up or down, and from which to which."""
+"""Directions of the figures of a text: whether a figure went up or down, and changes from one figure to another."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import unit_of
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
-_BEFORE, _AFTER = 48, 28  # characters around a figure in which its direction is looked for
-_BESIDE, _NEXT = 20, 7  # characters in which a comparison follows a share or measure, and any other figure
+_BEFORE, _AFTER = 48, 28  # characters around a figure that are searched for its direction
+_BESIDE, _NEXT = 20, 7  # characters within which a comparison follows a share or measure; and any other figure
 _CLAUSE = re.compile(r"[.!?;:।。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
 _MAX_PLACES = 12  # of one figure whose periods are read
-_MIN_FIGURE = 12  # smaller ones stand for too many things
+_MIN_FIGURE = 12  # smaller figures are too common to be matched
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What is said of one figure with one subject: "up", "down" or both, the periods beside it, and where it is."""
+    """What a text says of one figure with one subject: "up", "down" or both, the periods next to it, and its place."""
 
     directions: frozenset[str]
     periods: Periods
     first: Quantity
 
     def reverses(self, other: _Said) -> bool:
-        """Whether one is only up and one only down, and both in one period."""
+        """Whether one is only up and the other only down, in the same period."""
         plain = len(self.directions) == len(other.directions) == 1 and self.directions != other.directions
         return plain and not are_apart(self.periods, other.periods)
 
 
 def turned(text: str, source: str, language: str, original: str) -> Rejection | None:
-    """Reject a figure that goes up in a text and down in its source, or the reverse, or a change that is reversed."""
+    """Reject a figure that goes up in a text and down in its source, or the other way round, and a reversed change."""
     theirs = _directions(source, original)
     for (value, subject), mine in _directions(text, language).items():
         other = theirs.get((value, subject))
@@ -93,9 +93,9 @@ def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:
 
 
 def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
-    """What a figure measures, where its clause says so: a price, a speed. What is cheaper may well be bought more.
+    """What a figure measures, where its clause says so, such as a price or a speed: prices can fall while sales rise.
 
-    A clause that says nothing may continue about the price of what stands `before` it, or about anything.
+    A clause that does not say can still be about a price if the text `before` it is.
     """
     if _pattern("price", language).search(clause) or _pattern("about_price", language).search(clause):
         return ("price",)
@@ -106,7 +106,7 @@ def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
 
 @cache
 def _pattern(name: str, language: str, way: str = "") -> re.Pattern[str]:
-    """A pattern of whole words; in scripts without spaces, of any characters; without words, one that finds nothing."""
+    """A pattern of whole words, or of any characters in scripts without spaces. Without words, it finds nothing."""
     entry = table("contradiction")[name].get(language, {})
     words = entry.get(way) if way else entry
     if not words:

@@ -1,14 +1,13 @@
-"""Finds, while an output is being written, that it is certain to be rejected.
+"""Finds out, while an output is being written, whether it is certain to be rejected.
 
-A gate is listed here if nothing that is written later changes what it rejects: a name or passage stays where it is.
-What a later sentence may outweigh (shares of words, a length that is too short) is not.
+A gate is listed here if later text cannot change its rejection: a name or passage stays where it is. Gates that later
+sentences can satisfy (shares of words, a minimum length) are not listed.
 
     stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
 
-Only what is finished is judged: a whole string, or the sentences of an unfinished one, at least `LOOKAHEAD` characters
-behind its end, and before its first quotation mark: with a later one, all that stands between them may turn out to be
-quoted. The finding must be the same with the characters that follow, since these may still decide where a sentence
-ends.
+Only finished text is judged: a whole string, or the sentences of an unfinished one that end at least `LOOKAHEAD`
+characters before its end and before its first quotation mark, since a second mark can turn the text between them into a
+quotation. The finding must be the same with the following characters, which can still decide where a sentence ends.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "unsafe_markup": lambda text, _: checks.unsafe_markup(text),
     "untranslated_passage": lambda text, early: checks.untranslated_passage(text, early.source, early.locale),
 }
-DISTINCT = "distinct"  # that no two whole strings are the same
+DISTINCT = "distinct"  # no two whole strings are the same
 _MARK = re.compile('[“”„«»「」『』"*_`]')
 
 
@@ -63,13 +62,13 @@ def doomed(output: str, early: Early) -> Rejection | None:
             if found is None or not is_gate(found.reason, early.locale):
                 continue
             certain = finished == text or found.reason is RejectionReason.TOO_LONG
-            if certain or CHECKS[name](text, early) == found:  # found again with what follows
+            if certain or CHECKS[name](text, early) == found:  # the same result with the characters that follow
                 return found
     return None
 
 
 def _finished(text: str, locale: str) -> str:
-    """The sentences of an unfinished text before its first quotation mark, behind which enough follows."""
+    """The sentences of an unfinished text that are before its first quotation mark and followed by enough text."""
     mark = _MARK.search(text)
     most = min(len(text) - LOOKAHEAD, mark.start() if mark else len(text))
     end = last = 0

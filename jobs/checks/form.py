@@ -8,8 +8,8 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import words
 from thothy_ai.jobs.checks.tables import table
 
-_UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
-# Languages whose posts and headlines may do without, and what a sentence that is cut off ends with in them.
+_UNENDING = frozenset({"th", "lo", "km", "my"})  # languages without full stops
+# Languages whose posts and headlines may omit the full stop, and how a sentence ends in them if it was cut off.
 _OFTEN_UNENDING = {
     "ja": re.compile(r"(?:[っゃゅょァィゥェォッャュョをにがはのでとへやもてし、，ー・]|から|まで|より|けど|ので)$"),
     "zh": re.compile(r"[的和与與在是把被将將对對从從为為向、，：及或而但]$"),
@@ -17,7 +17,7 @@ _OFTEN_UNENDING = {
 }
 # What may follow the end of the last sentence: hashtags, mentions, links, footnotes, emoji.
 _MIN_UNENDING = 6  # characters
-_END_CHARS = 300  # of the text are looked at for what follows its last sentence
+_END_CHARS = 300  # at the end of a text that are searched for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u20e3\u200d\U0001f000-\U0001faff"
 _APPENDIX = re.compile(
     rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|\([^()\n]{{0,20}}@\w{{1,40}}\)|[{_EMOJI}]))+\s*$"
@@ -69,9 +69,9 @@ _UNFINISHED_LAST_WORDS = {
 
 
 def unfinished(field: str, text: str, locale: str, *, is_post: bool = False) -> Rejection | None:
-    """Reject a text that stops in mid-sentence, or in which a quotation or bracket is opened or closed only.
+    """Reject a text that stops in mid-sentence, or has a quotation or bracket that is only opened or only closed.
 
-    The last line may be an item of a list, a heading, a row of a table or code, and that of a post a label with a name.
+    The last line may be a list item, a heading, a table row or code; in a post, also a label with a name.
     Thai and its neighbours write no full stop, and pass.
     """
     bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
@@ -79,7 +79,7 @@ def unfinished(field: str, text: str, locale: str, *, is_post: bool = False) -> 
     end = text[-_END_CHARS:].rstrip()
     deliberate = _DELIBERATE_END.search(end) or (is_post and _ends_in_name(end, language))
     ends = deliberate or _ends(bare, language) or _ends(text, language) or language in _UNENDING
-    # Some words end no sentence, whatever stands behind them: the budget of tokens was used up.
+    # Some words cannot end a sentence, even before a full stop: the token budget was used up.
     known = _UNFINISHED_LAST_WORDS.get(language)
     last = words(bare[-40:], language)[-1:] if known and bare.rstrip(_CLOSING).endswith(".") else []
     before = bare.rstrip(_CLOSING + ".")[-12:]

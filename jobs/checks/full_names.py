@@ -1,4 +1,4 @@
-"""Names of persons: those with a title, in scripts without capitals, and those made of two names of the source."""
+"""Names of persons: with a title, in scripts without capitals, and mixed from two names of the source."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _PREFIX = "[odlODL]['’]"  # of a surname: O'Brien, D'Angelo
 
 
 def mixed_name(text: str, source: str) -> str | None:
-    """A frequent first name and a surname of a text that are parts of two names of the source.
+    """A name of a text whose frequent first name and whose surname belong to two different names of the source.
 
-    A word counts as its other forms. Two words that the source has in one name are none, whatever stands between them.
+    Inflected forms count as the same word. Two words that are in one name of the source are not mixed, whatever is
+    between them.
     """
     known, small = _runs(source), _small_words(source)
     pairs = chain.from_iterable(map(pairwise, _runs(text)))
@@ -42,7 +43,7 @@ def mixed_name(text: str, source: str) -> str | None:
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _runs(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of the names of a text that have several, each with capitals."""
+    """The names of a text that have several words, all capitalized, as tuples of words."""
     found: dict[tuple[str, ...], None] = {}
     for match in _RUN.finditer(text):
         parts = tuple(_PARTICLE.split(match[0]))
@@ -50,7 +51,7 @@ def _runs(text: str) -> tuple[tuple[str, ...], ...]:
             continue
         begins = len(parts) == 2 and _BEGIN.search(text, max(0, match.start() - _BESIDE), match.start())
         if not begins or parts[0] in first_names() or text[match.end() : match.end() + 1] == ",":
-            found[parts] = None  # otherwise a name after the first word of a sentence
+            found[parts] = None  # otherwise the first word begins a sentence and may be no name
     return tuple(each[:_MAX_PARTS] for each in islice(found, _MAX_RUNS))
 
 
@@ -81,7 +82,7 @@ def _bare(word: str) -> str:
 
 
 def other_surname(text: str, language: str, source: str) -> str | None:
-    """A given name of the source after another surname than its own, in Chinese characters."""
+    """A given name of the source after the wrong surname, in Chinese characters."""
     known: dict[str, set[str]] = {}
     for surname, given in _full_names(source, language):
         known.setdefault(given, set()).add(surname)
@@ -98,7 +99,7 @@ def _full_names(text: str, language: str) -> tuple[tuple[str, str], ...]:
 
 
 def titled_name(text: str, language: str, source: str) -> str | None:
-    """A name with a title in a script without capitals, which the source has neither as a whole nor in part."""
+    """A name with a title, in a script without capitals, of which the source has no part."""
     pattern = table("names")["titled"].get(language)
     for match in re.finditer(pattern, text) if pattern else ():
         name = next(filter(None, match.groups()))
@@ -108,7 +109,9 @@ def titled_name(text: str, language: str, source: str) -> str | None:
 
 
 def _is_known(name: str, source: str, language: str) -> bool:
-    """Whether a source has a name, its beginning, or in scripts of syllables and ideographs its end by itself."""
+    """Whether a source has a name, its beginning (in Arabic and Hindi), or elsewhere its last two characters
+    as a word.
+    """
     if name in source:
         return True
     if language in {"ar", "hi"}:

@@ -1,6 +1,6 @@
-"""Which checks reject a text, and which leave it to a person: by the reason that they give, in `tables/gates.toml`.
+"""Which checks reject a text and which leave it to a person: by rejection reason, in `tables/gates.toml`.
 
-A check whose precision is near one is a gate. What any other finds is a finding, whose weight is its precision in the
+A check whose precision is near one is a gate. Other checks make findings, weighted by the check's precision in the
 text's language group, as measured on labelled texts.
 """
 
@@ -30,13 +30,13 @@ _LEFT_TO_PEOPLE: Final[set[RejectionReason]] = set()
 
 
 def leave_to_people(reasons: Iterable[RejectionReason]) -> None:
-    """Have these gates make findings in this process: those that an operator has found wrong too often."""
+    """Turn these gates into checks that make findings, in this process: an operator has found them wrong too often."""
     _LEFT_TO_PEOPLE.clear()
     _LEFT_TO_PEOPLE.update(reasons)
 
 
 def is_gate(reason: RejectionReason, locale: str) -> bool:
-    """Whether a text in this language about which a check says this is rejected."""
+    """Whether a check that gives this reason is a gate in this locale's language."""
     declared = table("gates").get(reason, {})
     if reason in _LEFT_TO_PEOPLE:
         return False
@@ -49,12 +49,12 @@ def group_of(locale: str) -> str:
 
 
 def precision(reason: RejectionReason, locale: str) -> float:
-    """How often what a check says for this reason is right in a locale's language group, 0 to 1."""
+    """The share of right results among those with this reason in a locale's language group, 0 to 1."""
     return estimated(*table("gates").get(reason, {}).get(group_of(locale), (0, 0)))
 
 
 def measure(finding: Mapping[str, Any], locale: str) -> str:
-    """What was measured of whatever raised a stored finding, in words: the counts behind its weight, if any."""
+    """The measurement behind a stored finding's weight, in words: the counts of right and wrong results, if any."""
     if finding["by"] != "rule":
         weight = finding["weight"]
         return "not measured" if weight == UNMEASURED else f"right in {weight:.0%} of its doubts"
@@ -66,8 +66,8 @@ def measure(finding: Mapping[str, Any], locale: str) -> str:
 
 
 def estimated(right: int, wrong: int) -> float:
-    """How often something is right that was right and wrong so often, 0 to 1.
+    """The estimated precision, 0 to 1, from counts of right and wrong results.
 
-    Of few texts, the estimate is cautious: one that was found rightly makes two thirds (Laplace's rule of succession).
+    It is cautious with few texts: a single right result gives two thirds (Laplace's rule of succession).
     """
     return round((right + 1) / (right + wrong + 2), 2) if right + wrong else UNMEASURED

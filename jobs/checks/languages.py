@@ -19,16 +19,16 @@ from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag
 _MIN_LETTERS = 15  # fewer could be in any language
 _MIN_SENTENCE = 40  # characters from which on the language of a sentence is certain
 _MAX_FOREIGN = 1 / 3  # of the characters
-_SHORT = 60  # letters: up to here, languages that models seldom write by mistake are often detected wrongly
+_SHORT = 60  # letters: in shorter texts, languages that models seldom write by mistake are often detected wrongly
 _FREQUENT = frozenset(
     {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
 )
-_SELDOM = frozenset(  # what sentences with foreign names are detected as
+_SELDOM = frozenset(  # languages wrongly detected in sentences with foreign names
     ["TAGALOG", "GANDA", "SHONA", "SOTHO", "TSONGA", "TSWANA", "XHOSA", "ZULU", "YORUBA", "SOMALI", "MAORI", "BASQUE"]
 )
-_MAY_BE_SELDOM = 120  # letters up to which they are
-_NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
-_MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
+_MAY_BE_SELDOM = 120  # letters: in longer texts, these languages are believed
+_NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages that detection is right about even for a short sentence
+_MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters; probabilities: at least, at most (expected one)
 _SURE_BARE = 0.8  # of a sentence without its names
 _MIXED_WITH_ENGLISH = frozenset({"ENGLISH", "TAGALOG"})
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -49,7 +49,7 @@ _ENGLISH = frozenset(
     when what where there than because before between while its it you your our into out only every each other such any
     nobody everyone both does did may might says said""".split()  # noqa: SIM905  a list of words to read
 )
-# Others that are as common, and those of them that the expected language has, too.
+# Other common English words, and by language those that it shares with English.
 _ALSO_ENGLISH = frozenset(
     """a an are as at be by can few for had has have he here if is like many more most much my new no not now of off on
     or out over so some than then to too twice up us very was we were will""".split()  # noqa: SIM905  as above
@@ -93,10 +93,10 @@ class _Foreign(NamedTuple):
 
 
 def wrong_language(text: str, locale: str) -> Rejection | None:
-    """Reject a text in a language other than the locale's, as a whole, in over a third of its characters, or with a
-    sentence that is foreign by its words. The span is that of the whole foreign passage.
+    """Reject a text if all of it, over a third of its characters, or a sentence, judged by its words, is in another
+    language than the locale's. The span covers the whole foreign passage.
 
-    Links, code, names and quotations are left out if the text is not in the language with them. Text with fewer than
+    If the text fails with its links, code, names and quotations, it is judged again without them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
     """
     plain = _blanked(_NO_LANGUAGE, text)
@@ -133,12 +133,12 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
 
 
 def _blanked(pattern: re.Pattern[str], text: str) -> str:
-    """A text with spaces in the place of what a pattern finds, so that all else stays where it is."""
+    """A text with each match of a pattern replaced by spaces, so that positions stay valid."""
     return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
 def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
-    """Where a foreign sentence and its neighbours in the same language begin and end."""
+    """The start and end of a foreign sentence together with its neighbours in the same language."""
 
     def is_foreign(sentence: str) -> bool:
         return _detected(sentence) == first.language and not _is_in(sentence, locale)
@@ -154,7 +154,9 @@ def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
 
 
 def _language_by_words(sentence: str, locale: str) -> str | None:
-    """Another language that has the words of a sentence, names apart; English ones may be ones that no other has."""
+    """Another language that has the words of a sentence, ignoring names; English can also be told by words of
+    its own.
+    """
     every = _WORD.findall(sentence)
     found = [word for word in every if word.islower()]
     if len(found) < _MIN_IF_SURE or len(every) < _MIN_WORDS:  # two words alone are a tag or a term
@@ -202,7 +204,7 @@ def _is_surely_foreign(text: str, locale: str, sure: float = _SURE) -> bool:
 
 
 def _only_looks_english(text: str) -> bool:
-    """Whether a text has English names and loans among words of which most are not English."""
+    """Whether a text has English names and loans, but most of its words are not English."""
     found = [word for word in _WORD.findall(text) if word.islower()]
     return has_word_lists() and _share_known(found, "en") <= 1 / 2
 
@@ -213,7 +215,7 @@ def _share_known(found: Sequence[str], language: str) -> float:
 
 
 def _has_other_script(text: str, locale: str) -> bool:
-    """Whether a text for a language that is not written in Latin letters is a sentence in them."""
+    """Whether a text for a language in another script is a sentence in Latin letters."""
     return script_of(locale) != "Latn" and not _NOT_LATIN.search(text) and bool(_SENTENCE.search(text))
 
 
@@ -243,7 +245,7 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
 
 
 def _foreign_part(text: str, locale: str) -> _Foreign | None:
-    """What of a text is not in the language: all, or a sentence that is long enough to tell; not a few characters."""
+    """The foreign part of a text: all of it, or a sentence that is long enough to tell; never just a few characters."""
     if not _is_in(text, locale):
         return _Foreign(text, 0, _detected(text))
     parts = [(start, part) for start, part in located(_blanked(_QUOTATION, text), locale) if part]
@@ -272,7 +274,7 @@ def _detected(text: str) -> str:
 
 
 def _may_be_in(sentence: str, locale: str) -> bool:
-    """Whether a sentence may be in a language: by its words, or by those that are no names."""
+    """Whether a sentence may be in a language, judged with or without its names."""
     if _is_in(sentence, locale, _MIN_LIKELY):
         return True
     letters, top = sum(map(str.isalpha, sentence)), next(iter(detect.confidences(sentence)))

@@ -1,4 +1,4 @@
-"""Length: a text without words, with too few or too many, or out of proportion to its original."""
+"""Length: no words, too few, too many, or out of proportion to the original."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import scaled, words
 from thothy_ai.jobs.text.strings import counted
 
-# How many Latin letters say what one character of these scripts says.
+# How many Latin letters one character of these scripts is worth.
 _DENSE = ((re.compile("[\u3400-\u9fff\uf900-\ufaff]"), 3.0), (re.compile("[\uac00-\ud7a3]"), 2.0),
           (re.compile("[\u3041-\u30ff]"), 1.7))  # fmt: skip
 _MIN_PROPORTION, _MAX_PROPORTION = 0.4, 2.5
-_LENIENT = 0.85  # of a lower limit, where it had to be converted
+_LENIENT = 0.85  # share of a lower limit that suffices where the limit had to be converted
 _ALWAYS_ALLOWED = 40  # characters: a label of two words may become twice as long
 
 

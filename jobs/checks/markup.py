@@ -1,4 +1,4 @@
-"""Markup: what a translation must keep of its original's, and what no publishable text may contain."""
+"""Markup: what a translation must keep of its original, and what no publishable text may contain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def preserved(text: str, original: str) -> Rejection | None:
     for name, pattern in _BLOCKS:
         if pattern.findall(original) != pattern.findall(text):
             return _lost(f"its {name} are not those of the original")
-    # Paragraphs are as many, and have as many lines each. A break after a long line may be a mere wrap.
+    # The paragraphs match in number and in lines. A break after a long line can be a mere wrap.
     after, before = _PARAGRAPH.split(text.strip()), _PARAGRAPH.split(original.strip())
     kept = len(after) == len(before)
     for written, lines in zip(map(str.splitlines, after), map(str.splitlines, before), strict=False):

@@ -10,7 +10,7 @@ from thothy_ai.jobs.checks.quantities import Quantity
 from thothy_ai.jobs.checks.units import Unit
 
 _MISPLACED = 3  # places by which a decimal mark is misplaced
-_MAX_ALIKE = 12  # figures of the same digits that are compared, so that the time is linear
+_MAX_ALIKE = 12  # figures with the same digits that are compared; keeps the time linear
 
 
 class Misprints:
@@ -30,7 +30,9 @@ class Misprints:
         return any(True for _ in self._of(quantity))
 
     def has_of_its_unit(self, quantity: Quantity) -> bool:
-        """Whether it is one of a figure that counts the same, so that hardly a calculation comes to it."""
+        """Whether a number is a misprint of a figure that counts the same thing, which a calculation hardly
+        explains.
+        """
         unit = kind_of(quantity)
         return unit is not None and any(its_unit == unit for its_unit in self._of(quantity))
 

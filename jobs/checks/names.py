@@ -16,13 +16,13 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
 
 _TOKEN = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
-_HASHTAG = re.compile(r"[#＃]\w{1,60}")  # a subject, in capitals as its author likes
+_HASHTAG = re.compile(r"[#＃]\w{1,60}")  # its capitals tell nothing
 _INNER_CAPITAL = re.compile(r"[A-Z]?[a-z]+[A-Z]\w*")
 _AFTER_WHICH_CAPITALS_MEAN_NOTHING = re.compile(r"(?:^|[\"“”„«»‘「『(\[:：—–/|•*#_>!?.…¿¡]\s*|[-]\s+|\d[.)]\s*)$")
-_PARTICLE = re.compile("van|bin|ibn|du|della|dos")  # that joins names, and in German nothing else
-# Letters that a famous name has no more of beside it: Latin to Cyrillic, Hebrew, Arabic, Devanagari, kana, Hangul.
+_PARTICLE = re.compile("van|bin|ibn|du|della|dos")  # words that join names and, in German, mean nothing else
+# Letters that cannot adjoin a famous name: Latin to Cyrillic, Hebrew, Arabic, Devanagari, kana, Hangul.
 _LETTERS = "A-Za-z\u00c0-\u052f\u05d0-\u05ea\u0621-\u065f\u066e-\u06d3\u0900-\u0963\u0971-\u097fァ-ヺー가-힣"
-_ENDING = (  # of a name in Korean: its particles, and what a company is
+_ENDING = (  # what may follow a Korean name: particles, and words for companies
     "(?:전자|그룹|물산|코리아|자동차|측)?(?:은|는|이|가|을|를|의|와|과|도|만|에|에서|에게|로|으로|까지|부터|보다|처럼|이나|나|라는|이라는)?"
 )
 _KIND_OF_COMPANY = re.compile(
@@ -72,8 +72,8 @@ def new_name(
 
 
 def unknown_name(tag: str, source: str, locale: str, allowed: Iterable[str] = ()) -> Rejection | None:
-    """A doubt about a tag, which may be in title case and be a place that the source implies: a person, a company or a
-    well-known name that is neither in the source nor in `allowed`.
+    """A name in a tag, such as a person, a company or a well-known name, that is neither in the source nor in
+    `allowed`. Tags may be in title case, and may name places that the source implies.
     """
     found = new_name(tag, source, locale, allowed, title_case=True)
     return found and found._replace(reason=RejectionReason.UNSUPPORTED)
@@ -104,7 +104,7 @@ def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
             found = token[0][0].isupper() and _is_marked(tokens, position)
         else:
             found = _is_capitalized_name(tokens, position, sentence)
-        # Of "Dutch-Belgian", each part is one; the other part of "Belgian-led" is no name in any case.
+        # Each part of "Dutch-Belgian" is ordinary; the other part of "Belgian-led" is no name anyway.
         parts = [part for part in word.split("-") if part[:1].isupper()] or [word]
         if found and not all(ordinary.has(part) for part in parts):
             yield word
@@ -125,7 +125,7 @@ def _is_capitalized_name(tokens: list[re.Match[str]], position: int, sentence: s
 
 
 def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
-    """Whether a first name, a title or a company's form is beside a word."""
+    """Whether a word is next to a first name, a title or a company's form."""
     before = tokens[position - 1] if position else None
     after = tokens[position + 1] if position + 1 < len(tokens) else None
     if before and before.end() + 2 >= tokens[position].start():
@@ -143,7 +143,7 @@ def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
 
 
 class _Known:
-    """The words of a source, found again in another form."""
+    """The words of a source, which can be looked up in inflected forms."""
 
     def __init__(self, source: str) -> None:
         words = {
@@ -171,9 +171,9 @@ _known = lru_cache(maxsize=32)(_Known)  # all fields of an artifact are compared
 
 @cache
 def _famous() -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
-    """What finds any famous name, and what finds each with its aliases.
+    """A pattern that finds any famous name, and a pattern for each name with its aliases.
 
-    They are whole words; of Arabic and Hebrew with what is written together with them, of Korean with particles.
+    They match whole words: in Arabic and Hebrew with attached prefixes, in Korean with particles.
     """
     before = rf"(?<![{_LETTERS}])(?:[وفبلك]{{0,2}}(?:ال|لل)?|[והבלמשכ]{{0,3}})"
     after = rf"(?:(?![{_LETTERS}])|(?=[가-힣]){_ENDING}(?![가-힣]))"
@@ -183,10 +183,10 @@ def _famous() -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
 
 
 class _Ordinary(NamedTuple):
-    """What begins with a capital without being a name.
+    """Capitalized words that are not names.
 
     `words` are countries, languages, months and days among others. People and adjectives begin with one of `stems`:
-    Belg(ium), Belgian. `countries` finds those of several words, such as "United States".
+    Belg(ium), Belgian. `countries` finds countries of several words, such as "United States".
     """
 
     words: frozenset[str]

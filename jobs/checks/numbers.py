@@ -1,4 +1,4 @@
-"""Numbers: those that the source does not have, and those that a translation loses or adds."""
+"""Numbers that the source does not have, and numbers that a translation loses or adds."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
 from thothy_ai.jobs.text import language as detect
 
-_MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
+_MIN_SPELLED = 11  # words for smaller numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
 _NOTHING = frozenset({Decimal(0)})
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
-_OF_MISPRINT = 0.5  # of the usual chance of a coincidence, for a number that may be a misprint
+_OF_MISPRINT = 0.5  # share of the usual limit of chance, for a number that may be a misprint
 _SHORTENED = re.compile(r"['’/–-]\s?$")  # before the last two digits of a year
 _DAY_OF_MONTH = re.compile(r"[./-]\s?\d|\.?\s?(?:月|월|일|日)")
 _MAX_SHOWN = 40  # characters of a number
 _DAY, _MAX_MONTHS = 24, 12  # hours of a day, months of a year
 _QUARTERS = frozenset(map(Decimal, (0, 15, 30, 45)))  # of an hour, in minutes
-_MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
+_MAX_WORDED = 12  # a translation may write smaller numbers as words, which are known for some languages only
 
 
 def new_number(text: str, source: str, locale: str) -> Rejection | None:
@@ -71,7 +71,7 @@ def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> R
         if quantity.spelled or quantity.optional or kept.has(quantity):
             continue
         whole = all(reading == reading.to_integral_value() for reading in quantity.readings)
-        if not (whole and max(quantity.readings) <= loose):  # others may be worded in a way that is not recognized
+        if not (whole and max(quantity.readings) <= loose):  # others may be in words that are not recognized
             lost = f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost"
             return _rejection(lost, None, span_of(quantity, original))
     return None
@@ -86,7 +86,7 @@ class _Sentences:
         return max(bisect_right(self._starts, quantity.start) - 1, 0)
 
     def wording(self, quantity: Quantity, given: Sequence[Quantity]) -> Wording:
-        if quantity.spelled:  # its place is one in the text without digits
+        if quantity.spelled:  # its position is in the text before words became digits
             around = f"{quantity.before} {quantity.text} {quantity.after}"
             return Wording(around, around, tuple(given))
         place = self._place(quantity)
@@ -105,7 +105,7 @@ def primary(locale: str) -> str:
 
 
 class _Known:
-    """The numbers of a text, in all their readings, and what follows from them."""
+    """The numbers of a text, in all their readings, and the numbers that follow from them."""
 
     def __init__(self, text: str, language: str, may_round: bool) -> None:
         text = prepared(text)
@@ -126,7 +126,7 @@ class _Known:
                 self._families[reading].add(unit.family if unit else "")
         self._derivations: Derivations | None = None
         self._misprints = Misprints(())
-        self._written: set[Decimal] = set()  # what no misprint is taken for: figures of the text, rounded ones, rests
+        self._written: set[Decimal] = set()  # never taken for misprints: figures of the text, rounded ones, remainders
         self._years, self._measures = derived.spans(found), measures(found)
         self._short_years = {Decimal(int(year) % 100) for each in found if each.year for year in each.readings}
         self._by_word = {
@@ -161,7 +161,9 @@ class _Known:
         return self.months | self._figures
 
     def has(self, quantity: Quantity, wording: Wording | None = None) -> bool:
-        """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
+        """Whether a number of a text is known. Numbers below eleven in words always are; a half counts as fifty in
+        digits only.
+        """
         if self._misprints.has_of_its_unit(quantity):
             written = self._percent if derived.is_percent(quantity) else self._written
             return bool(quantity.readings & written) or converts(quantity, self._measures)
@@ -185,7 +187,7 @@ class _Known:
         families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
         measures_other = unit and any(families) and not any(unit.family in each or "" in each for each in families)
         if measures_other and self._derivations and max(quantity.readings) > _MAX_WORDED:
-            return False  # the text has it with units of other families only: in litres, and here in euros
+            return False  # the source has it only with units of other families: litres there, euros here
         if self._says_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
             return True
         known = set(self._figures)
@@ -195,7 +197,7 @@ class _Known:
         return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
-        """The numbers that are known because of what stands before or after one."""
+        """The numbers that are known because of the words before or after them."""
         before, after = quantity.before[-24:], quantity.after[:24]
         known = set(self._about) if derived.is_about(quantity) else set[Decimal]()
         if derived.is_percent(quantity):
@@ -217,7 +219,7 @@ class _Known:
 
 
 def _may_be_percent(found: Iterable[Quantity], tolerance: str) -> set[Decimal]:
-    """The values of figures of per cent, and what they may be rounded to."""
+    """The values of percentages, and their roundings."""
     return {near for each in found for near in (*each.readings, *rounded(each, tolerance))}
 
 
@@ -242,7 +244,7 @@ def _is_clock(quantity: Quantity) -> bool:
 
 
 def _hours(figures: Iterable[Decimal]) -> set[Decimal]:
-    """The hours of a clock that hours may be, with twelve or twenty-four of them, and the one before: half past."""
+    """The clock hours that these hours can be in a day of twelve or twenty-four, and the hour before (half past)."""
     hours = {figure for figure in figures if 0 <= figure <= _DAY}
     return hours | {(hour + shift) % _DAY for hour in hours for shift in (12, -1, 11)} | {Decimal(0)}
 

@@ -24,7 +24,9 @@ CJK_DIGITS, CJK_UNITS = "".join(_CJK_DIGITS), "".join([*_CJK_UNITS, *_CJK_GROUPS
 
 @cache
 def scale_pattern(language: str) -> re.Pattern[str]:
-    """What multiplies the number before it, in a language. Its groups are named after the powers of ten: "s6"."""
+    """The pattern of a language's scale words, which multiply the number before them. Its groups name powers of ten:
+    "s6".
+    """
     billion, trillion = (12, 18) if language in _LONG_SCALE else (9, 12)
     words = {int(power): [pattern] for power, pattern in table("numerals")["scales"].items()}
     words.setdefault(billion, []).append(r"billi?on\w*|bilion\w*")
@@ -40,7 +42,7 @@ def scale_pattern(language: str) -> re.Pattern[str]:
 
 @cache
 def half_pattern() -> re.Pattern[str]:
-    """What adds a half to the number before it, or before its unit."""
+    """The pattern of words that add a half to the number before them, or before its unit."""
     return re.compile(table("numerals")["words"]["and_a_half"], re.IGNORECASE)
 
 
@@ -88,7 +90,7 @@ def _worded(name: str, text: str) -> list[int]:
 
 
 def _named(words: tuple[str, ...], text: str) -> list[int]:
-    """The places of those patterns of words that are in a text. One of all of them finds where any is: few are."""
+    """The indexes of the word patterns that a text has. One joint pattern looks first, since few texts have any."""
     any_of_them, found, at = as_words("|".join(words)), set[int](), 0
     while match := any_of_them.search(text, at):
         at = match.start() + 1
@@ -100,7 +102,7 @@ _CJK_FRACTION = re.compile(
     r"(\d{1,3}|[一二两三四五六七八九十]{1,3})\s?(?:分之|分の|분의)\s?(\d{1,3}|[一二两三四五六七八九十]{1,3})"
 )
 _SLASHED = re.compile(r"(?<![\d/])(\d{1,2})\s?[/⁄]\s?(\d{1,2})(?![\d/])")
-_MANY_PARTS = 8  # of a tenth, one part is meant; of a fifth, as many as there are
+_MANY_PARTS = 8  # fractions from here on mean one part: a tenth; a fifth can mean several
 
 
 def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
@@ -133,7 +135,7 @@ _PARTS_OF_SCALE = {
 
 
 def scales(text: str, language: str) -> set[Decimal]:
-    """What scale words without a number are: a million, and half a million."""
+    """The values of scale words without a number: a million, and half a million."""
     found = set()
     for match in scale_pattern(language).finditer(text):
         factor = Decimal(10) ** int(str(match.lastgroup)[1:])

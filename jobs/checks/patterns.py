@@ -1,8 +1,7 @@
-"""Many regular expressions that are looked for in the same texts, and seldom found.
+"""Searches texts for many regular expressions that seldom match.
 
 Python's `re` tries every alternative at every character, which takes 2 us per character for the expressions of
-prompt_injection.toml. The `regex` crate, which pydantic brings, tells in a thirtieth of that which of them cannot be
-found.
+prompt_injection.toml. The `regex` crate, which comes with pydantic, rules out most of them in a thirtieth of that time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 _ESCAPE = re.compile(r"\\.")
-_IN_THE_CRATE = {  # as `re` understands them, except borders: with Unicode's, the crate is slower than `re`
+_IN_THE_CRATE = {  # the crate's spelling of `re`'s classes; borders are left out, since the crate is slow with Unicode's
     r"\b": "",
     r"\w": r"[\p{L}\p{N}_]",
     r"\W": r"[^\p{L}\p{N}_]",
@@ -41,7 +40,7 @@ class Patterns:
             self._patterns.append((screen, re.compile(each, re.IGNORECASE | re.MULTILINE)))
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        """What each of them finds, by where it begins; where several do, in the order of the patterns."""
+        """All matches by their start; matches with the same start in the order of the patterns."""
         found = (match for pattern in self._possible(text) for match in pattern.finditer(text))
         return iter(sorted(found, key=re.Match.start))
 
@@ -59,5 +58,7 @@ class Patterns:
 
 
 def _without_dots(text: str) -> str:
-    """With one letter i, dotted or not: to `re` all are the same in any case, to the crate they are not."""
+    """A text with every dotted or dotless i replaced by one letter: `re` equates them when it ignores case, the crate
+    does not.
+    """
     return text.replace("ı", "i").replace("İ", "i")

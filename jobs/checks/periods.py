@@ -1,4 +1,4 @@
-"""Periods that a text names: years, months, quarters and halves. What it says of one holds for no other.
+"""Periods that a text names: years, months, quarters and halves. A statement holds for its period only.
 
 Months are read by their names, in all languages that have names for them in CLDR, and are their numbers here.
 """
@@ -21,7 +21,7 @@ _YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d%])(?![.,]\d)")
 def periods(text: str) -> dict[str, frozenset[int]]:
     """The numbers of the periods that a text names, by their kind, in any language; kinds that it lacks are left out.
 
-    Words that tell a period by its distance, such as "last year", are not read.
+    Relative periods, such as "last year", are not read.
     """
     found = {"year": frozenset(map(int, _YEAR.findall(text))), "month": frozenset(map(int, named_months(text)))}
     for kind in table("contradiction")["parts_of_year"]:
@@ -36,7 +36,7 @@ def are_apart(one: Periods, other: Periods) -> bool:
 
 @cache
 def _parts(kind: str) -> tuple[tuple[int, re.Pattern[str]], ...]:
-    """What names the first, second, ... part of a year of a kind: its ordinal before or after the part's name."""
+    """Patterns of the first, second, ... quarter or half of a year: the ordinal before or after its name."""
     names, short = table("contradiction")["parts_of_year"][kind].values()
     parts = []
     for number, ordinal in enumerate(table("contradiction")["ordinals"].values(), start=1):
@@ -66,7 +66,7 @@ def months(text: str) -> set[Decimal]:
 
 
 def named_months(text: str) -> set[Decimal]:
-    """The numbers of all months that a text names, beside a number or not."""
+    """The numbers of all months that a text names, with or without a number next to them."""
     return {
         number for word in re.findall(r"[^\s\d.,;:()]{3,20}", text.casefold()) for number in _numbers().get(word, ())
     }
@@ -80,7 +80,7 @@ def dated_months(text: str, language: str) -> set[Decimal]:
 
 @cache
 def _full_names(language: str) -> dict[str, Decimal]:
-    """The months' names in full of a language that has names for them; none for one that is unknown."""
+    """The full month names of a language, if it has any; empty for an unknown language."""
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file per language
 
     with suppress(UnknownLocaleError):
@@ -91,7 +91,7 @@ def _full_names(language: str) -> dict[str, Decimal]:
 
 @cache
 def _numbers() -> dict[str, set[Decimal]]:
-    """The months that a name may mean; casefolded, without the full stop of an abbreviation."""
+    """The months that a name can mean. Names are casefolded and lack an abbreviation's full stop."""
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file per language
 
     numbers: dict[str, set[Decimal]] = {}

@@ -12,10 +12,10 @@ from thothy_ai.jobs.checks.patterns import Patterns
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
 
-_REACH = 400  # characters behind a command in which it may say what to write
+_REACH = 400  # characters after a command that are searched for what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
-_MIN_SHOUTED_WORD = 5  # characters of a word that is a demand by itself
+_MIN_SHOUTED_WORD = 5  # characters: a shorter word is not a demand on its own
 _NAMED = re.compile(r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b")  # within a sentence
 _NOUNS_CAPITALIZED = frozenset({"de"})
 _STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？।](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
@@ -49,7 +49,7 @@ _PIECE = re.compile(
     ),
     re.IGNORECASE | re.MULTILINE,
 )
-# Keys of JSON and tags, which demand nothing.
+# JSON keys and tags: not part of a demand.
 _KEYS = re.compile(rf"{_KEY}|<(?!!)[^<>\n]{{1,120}}>")
 _QUESTION = re.compile(r"[^.!?:\n]{8,160}(?=\?)")
 
@@ -71,15 +71,15 @@ def obeys_source(text: str, source: str) -> Rejection | None:
 
 @lru_cache(maxsize=4096)  # each call of a plan asks for the same sentences of its source
 def instructs(text: str) -> bool:
-    """Whether a text has an instruction to a language model in it, or imitates the end of the source."""
+    """Whether a text contains an instruction to a language model, or imitates the end of the source."""
     return next(_instructions(_INVISIBLE.sub("", text)), None) is not None
 
 
 @lru_cache(maxsize=32)  # each call of a plan shows the same source
 def without_instructions(source: str) -> str:
-    """A source without instructions to a language model, from their sentence to the end of their line, and without what
-    imitates its end. If less than half would be left, it stays as it is: it is about such instructions, perhaps, and
-    `obeys_source` rejects what follows them.
+    """A source without instructions to a language model (from their sentence to the end of the line) and without
+    imitations of its end. If less than half is left, the source is returned unchanged: it may be about such
+    instructions, and `obeys_source` rejects outputs that follow them.
     """
     visible = _INVISIBLE.sub("", source)
     kept = _cut(visible, list(_instructions(visible)))
@@ -88,7 +88,7 @@ def without_instructions(source: str) -> str:
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _demanded(source: str) -> tuple[str, ...]:
-    """What the instructions in a source want to have written and the rest of it does not say, normalized."""
+    """The texts, normalized, that instructions in a source demand and the rest of the source does not have."""
     source = _INVISIBLE.sub("", source)
     regions, pieces = _regions(source), [match.span() for match in _PIECE.finditer(source)]
     if not regions and not pieces:

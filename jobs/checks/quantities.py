@@ -1,7 +1,7 @@
 """Numbers in a text, in digits and in words, with everything that each of them may mean.
 
-"1.200" is 1200 or 1.2, "21.2万" is 212,000, "3 to 5 million" is two numbers, "3.5.2024" three. A reading that is
-uncertain is one more reading: a check compares sets of them.
+"1.200" is 1200 or 1.2, "21.2万" is 212,000, "3 to 5 million" is two numbers, "3.5.2024" three. An uncertain reading is
+added to the others: checks compare sets of readings.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _EITHER = frozenset({"es", "ar", "fa", ""})
 class Quantity:
     """A number in a text. `parts` are the numbers that it may be instead, such as the two of "3 418".
 
-    `spelled` is in words, `scaled` has a scale word. A `year` may not be rounded. A translation may write an `optional`
-    one in another way, such as a month by its name. `before` and `after` are the text beside it.
+    A `spelled` number is in words; a `scaled` one has a scale word; a `year` may not be rounded; an `optional` one can
+    be written differently in a translation, such as a month by its name. `before` and `after` are the text beside it.
     """
 
     text: str
@@ -88,8 +88,8 @@ class Quantity:
 def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantity]:
     """The numbers of a text in a language (a BCP 47 primary subtag), in their order; those in words come last.
 
-    With `listed`, the numbers of lists and headings are among them, since one cannot tell "3. Mai" from the third item;
-    and so are the parts of fractions such as "1/3", and of names such as "COVID-19".
+    With `listed`, the result includes the numbers of lists and headings, since "3. Mai" cannot be told from the third
+    item, and the numbers in fractions such as "1/3" and names such as "COVID-19".
     """
     plain = _blanked(_NOISE, prepared(text))
     plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
@@ -109,7 +109,9 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
 
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def prepared(text: str) -> str:
-    """A text as its numbers are read: composed characters, digits of ASCII, 3½ as 3.5. Positions are those in it."""
+    """The form of a text in which numbers are read: composed characters, ASCII digits, 3½ as 3.5. Positions refer to
+    this form.
+    """
     plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text))
     if not plain.isascii():
         plain = "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in plain)
@@ -124,14 +126,14 @@ def _placed(found: Iterable[Quantity], text: str) -> list[Quantity]:
 
 
 def span_of(quantity: Quantity, text: str) -> tuple[int, int] | None:
-    """The characters of a number in the text that it is from, whose positions may differ from those of its numbers."""
+    """The span of a number in the original text, whose positions can differ from the prepared text's."""
     places = [match.start() for match in re.finditer(re.escape(quantity.text), text)]
     start = min(places, key=lambda place: abs(place - quantity.start), default=None)
     return None if start is None else (start, start + len(quantity.text))
 
 
 def bound(text: str) -> set[Decimal]:
-    """The numbers that follow letters at once, such as "Rs1,200" and "G20", which `quantities` takes for names."""
+    """Numbers directly after letters, such as "Rs1,200" and "G20", which `quantities` takes for names."""
     digits = (match[0].rstrip(".,") for match in _BOUND.finditer(prepared(text)))
     return {reading for number in digits for reading in _readings(number, "")[0]}
 
@@ -190,7 +192,7 @@ def _date_or_time(match: re.Match[str]) -> Iterator[Quantity]:
 
 
 def _readings(number: str, language: str) -> tuple[set[Decimal], tuple[Decimal, ...]]:
-    """What digits with separators may mean, and the numbers that they are if they are several."""
+    """The possible values of digits with separators, and their parts if they are several numbers."""
     separators = re.findall(r"\D", number)
     groups = re.split(r"\D", number)
     joined = _decimal("".join(groups))
@@ -252,7 +254,7 @@ def _and_a_half(quantity: Quantity, text: str, language: str) -> Quantity:
 
 
 def _written_scale(text: str) -> Decimal:
-    """A million that was written in words before it was read as 1000000."""
+    """The scale of a number that was a word, such as "million", before it became 1000000."""
     match = re.match(r"\s?(1(?:000){1,4})(?!\d)", text)
     return Decimal(match[1]) if match else Decimal(1)
 

@@ -1,4 +1,4 @@
-"""Quotations in a text: words that its source does not have, and words that are given to another speaker."""
+"""Quotations in a text whose words the source does not have, or that are attributed to the wrong speaker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thothy_ai.jobs.checks.segments import scaled, stems, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
 
-_NESTING = (("«", "»"), ("„", "“”"), ("「", "」"))  # marks that are the same within a quotation
+_NESTING = (("«", "»"), ("„", "“”"), ("「", "」"))  # quotation marks that can be nested
 _PLAIN = (("“", "”"), ("»", "«"), ("”", "”"), ("『", "』"), ("‚", "‘’"), ("›", "‹"), ("‹", "›"), ("﹁", "﹂"))
 _QUOTATION = re.compile(
     "|".join(
@@ -30,23 +30,23 @@ _QUOTATION = re.compile(
         )
     )
 )
-_OMISSION = re.compile(r"\s*(?:\[[^\]]{0,60}\]|\(\.\.\.\)|…|\.\.\.)\s*")  # or an editor's insertion
-_MIN_WORDS = 4  # English ones: fewer are a term or a title, which an editor may mark so
-_LIKE = 85.0  # per cent: adapted to the sentence around it
+_OMISSION = re.compile(r"\s*(?:\[[^\]]{0,60}\]|\(\.\.\.\)|…|\.\.\.)\s*")  # an omission or an editor's insertion
+_MIN_WORDS = 4  # English words: a shorter quotation is a term or a title
+_LIKE = 85.0  # per cent: a quotation may be adapted to the sentence around it
 _CAPITAL = "A-ZÀ-ÖØ-ÞА-ЯЁІЇЄҐΆ-Ω" + "".join(char for char in map(chr, range(0x100, 0x180)) if char.isupper())
 _NAME = rf"[{_CAPITAL}][\w'’-]+(?: [{_CAPITAL}][\w'’-]+){{0,2}}"
 _ENDING = re.compile(r"[.!?…。！？](?:\s|$)|(?<=[。！？])")  # of a sentence
 _MARK = re.compile('[“”„«»"「」『』]')
 _REACH = 160  # characters around a quotation in which its speaker is named, and before a name what describes it
 _PREFIX = 3  # letters that the forms of a name share
-_SHARED = 2  # longer words or figures that a point has in common with a quote that is meant for it
+_SHARED = 2  # longer words or figures that a point shares with its own quote
 
 
 def misquoted(text: str, source: str, locale: str) -> Rejection | None:
-    """Reject a quotation of four words or more that the source does not have or gives to somebody else, and one whose
-    speaker is named in the source, but not near these words. Of two or three words, only what somebody is said to say.
+    """Reject a quotation of four words or more that the source lacks or attributes to somebody else, or whose speaker
+    the source names, but not near these words. Shorter ones are checked only if the text names a speaker.
 
-    A quotation in another language than the source's is a translation, which cannot be compared.
+    A quotation in another language than the source is a translation, and cannot be compared.
     """
     language = primary(locale)
     if (detect.language(source) or language) != language:
@@ -69,10 +69,10 @@ def misquoted(text: str, source: str, locale: str) -> Rejection | None:
 
 
 def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, locale: str) -> Rejection | None:
-    """Reject the quote of a point that shares no longer word and no figure with it, if another point's shares two, and
-    less with its own point: the two were exchanged.
+    """Reject the quote of a point that shares neither longer words nor figures with it, if another point's quote shares
+    two with it and fewer with its own point: the two were exchanged.
 
-    Not across languages: the quotes are from a source that tells its language.
+    Does not compare across languages, which the source's language shows.
     """
     language = primary(locale)
     if (detect.language(source) or language) != language:
@@ -89,7 +89,7 @@ def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, loca
 
 
 def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str, language: str) -> str | None:
-    """Who says this in the text, if the source names that person, but gives the words to another one."""
+    """The speaker in the text, if the source names that person but attributes the words to another."""
     if (pattern := _speaker(language)) is None:
         return None
     unnamed = _unnamed_speaker(language)
@@ -114,8 +114,8 @@ def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str
 
 
 def _is_another(description: str, speaker: str, source: str, language: str) -> bool:
-    """Whether the source has the words of a description, and none of them before the name of a speaker or in the rest
-    of its sentence. Who leads a firm, the firm and the paper that asked may be anybody.
+    """Whether the source has words of a description, but none of them near any name of the speaker: before it or in the
+    rest of its sentence. Descriptions that fit anybody, such as the head of a firm, never count.
     """
     if re.match(rf"(?:{table('speech')['anybody'][language]})(?!\w)", description, re.IGNORECASE):
         return False
@@ -129,7 +129,7 @@ def _is_another(description: str, speaker: str, source: str, language: str) -> b
 
 
 def _said_by(text: str, start: int, end: int, pattern: re.Pattern[str]) -> str | None:
-    """Whom a text names as the speaker of a quotation: behind it, or before it in the same sentence."""
+    """The speaker that a text names after a quotation, or before it in the same sentence."""
     behind = text[end : end + _REACH]
     # A full stop within the marks ends the sentence around them, too, unless it goes on in small letters.
     ended = re.search(r"[.。…]", text[end - 2 : end]) and re.match(rf"\s+[{_CAPITAL}]", behind)
@@ -149,7 +149,7 @@ def _has(text: str, name: str) -> bool:
 
 
 def _is_form(word: str, others: Iterable[str]) -> bool:
-    """Whether a word is one of these in another case: "Ады" for "Ада"."""
+    """Whether a word is another grammatical case of one of these: "Ады" for "Ада"."""
     shared = max(_PREFIX, len(word) - 2)
     return any(other[:shared] == word[:shared] for other in others)
 
@@ -168,7 +168,7 @@ def _is_one_person(one: str, other: str, source: str) -> bool:
 
 @cache
 def _unnamed_speaker(language: str) -> re.Pattern[str] | None:
-    """Finds who speaks without a name, in what stands before or behind a quotation."""
+    """A pattern that finds an unnamed speaker in the text before or after a quotation."""
     speech = table("speech")
     if not ((articles := speech["articles"].get(language)) and language in speech["anybody"]):
         return None
@@ -184,7 +184,7 @@ def _unnamed_speaker(language: str) -> re.Pattern[str] | None:
 
 @cache
 def _speaker(language: str) -> re.Pattern[str] | None:
-    """Finds who speaks, in what stands before or behind a quotation."""
+    """A pattern that finds the speaker's name in the text before or after a quotation."""
     speech = table("speech")
     if own := speech["speakers"].get(language):  # of a script without capitals
         return re.compile(own)

@@ -12,10 +12,10 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import sentences, words
 
-MIN_WORDS: Final = 25  # fewer have no level
+MIN_WORDS: Final = 25  # shorter texts have no level
 _LONG_WORD: Final = 7  # letters
 _HIGHEST: Final = {"easy": 35, "general": 50}  # LIX of English; experts read anything
-_LONGER_WORDS: Final = {  # how far good labelled texts of a language lie above English ones
+_LONGER_WORDS: Final = {  # by how much the LIX of good labelled texts exceeds the English one
     "en": 0, "de": 7, "fr": 7, "it": 7, "es": 4, "pt": 4, "nl": 4, "sv": 4, "da": 4, "nb": 4, "no": 4, "pl": 11,
     "ru": 14,
 }  # fmt: skip

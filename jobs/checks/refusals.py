@@ -1,4 +1,4 @@
-"""Texts that are no answer: a refusal, and talk about the text or the task."""
+"""Texts that do not answer: refusals, and talk about the text or the task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thothy_ai.jobs.checks.tables import table
 _QUOTATION = re.compile(
     '“[^”“]{0,400}”|„[^“”„]{0,400}[“”]|«[^«»]{0,400}»|»[^«»]{0,400}«|「[^「」]{0,400}」|"[^"]{0,400}"'
 )
-# Where a sentence begins, and what may stand before its first word. A quotation begins none: its speaker may be sorry.
+# The beginning of a sentence, and what may precede its first word. Quotations are excluded: their speaker may be sorry.
 _STARTS = re.compile(r"(?:\A[\s*_#>(\[-]*|(?:[.!?。！？…]|[.!?…][\"”“»」)])\s*[(\[（]?|\n[\s*_#>-]*|。)(?=[^\W_])")
 
 
@@ -29,7 +29,7 @@ def refusal(text: str, source: str = "") -> Rejection | None:
 def meta_talk(text: str, source: str = "") -> Rejection | None:
     """Reject talk about the text or the task, such as "The text discusses ..." or "Write a summary ...".
 
-    Passes if the source talks so, too.
+    Passes if the source talks like that as well.
     """
     found = _found(text, "meta_talk")
     if not found or (source and _found(source, "meta_talk")):
@@ -38,7 +38,7 @@ def meta_talk(text: str, source: str = "") -> Rejection | None:
 
 
 def _found(text: str, section: str) -> str | None:
-    """The first beginning of a sentence, or what is anywhere but in a quotation, that is in the table."""
+    """The first match of the table: at the beginning of a sentence, or anywhere outside quotations."""
     patterns = _patterns(section)
     text = unicodedata.normalize("NFC", text).replace("’", "'")
     plain = text.strip()
@@ -55,7 +55,7 @@ def _found(text: str, section: str) -> str | None:
 
 
 class _Patterns:
-    """What a section of the table looks for."""
+    """The patterns of one section of the table."""
 
     def __init__(self, section: str) -> None:
         entries = table("refusals")

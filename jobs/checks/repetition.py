@@ -10,7 +10,7 @@ from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
 
 _STUTTER = re.compile(r"([^\W\d_])\1{4,}|([^\w\s.…·=_*#~|`-])\2{3,}|([.…])\3{6,}", re.IGNORECASE)
 _MAX_PERIOD = 16  # words
-_SHORT = 60  # words: up to here, a phrase used three times stands out
+_SHORT = 60  # words: in a shorter text, a phrase used three times stands out
 _MAX_REPEATED_SHARE = 0.25
 
 

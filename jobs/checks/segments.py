@@ -16,7 +16,7 @@ WORDS_PER_ENGLISH_WORD = {
 }  # fmt: skip
 _OPENING = "「『（【《〈“‘«‹„(["
 _LEFT_BEHIND = ("「", "『", "（", "《", "【", "〈")
-# What ends in a full stop without ending a sentence. Looked for in the last characters of a sentence only.
+# Abbreviations with a full stop that does not end the sentence. Searched in a sentence's last characters only.
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(„“\"'«])(?:[^\W\d_]|(?:[^\W\d_]\. ?){1,4}[^\W\d_]|Dr|Mrs?|Ms|Prof|Sen|Gen|Rep|Gov|Hr|Fr|St|Sta|Ste|Nr"
     r"|núm|[Vv]s|[Cc]a|[Cc]f|[Aa]pprox|[Bb]zw|[Ee]vtl|[Ii]nkl|[Zz]zgl|Abb|Mme|Mlle|Sra?|Dott|Sig|tzv|např|ul|al|Mio|Mrd"
@@ -56,7 +56,7 @@ def sentences(text: str, locale: str = "en") -> tuple[str, ...]:
 
 
 def located(text: str, locale: str = "en") -> list[tuple[int, str]]:
-    """The sentences of a text with their places in it; the whole of a text that has none."""
+    """The sentences of a text with their positions; the whole text if it has none."""
     parts, at = [], 0
     for part in sentences(text, locale):
         at = max(text.find(part, at), at)
@@ -71,16 +71,17 @@ def runs(items: Sequence[str], length: int) -> list[tuple[str, ...]]:
 
 
 def scaled(count: int, locale: str, *, shrink: bool = True) -> int:
-    """A number of English words, as words of a language: twelve are nineteen in Japanese, as ICU divides it.
-
-    Without `shrink`, it is not smaller in languages whose words say more.
+    """A number of English words, converted to words of a language: twelve are nineteen in Japanese, as ICU divides it.
+    Without `shrink`, the number is never reduced for languages with richer words.
     """
     factor = WORDS_PER_ENGLISH_WORD.get(locale.partition("-")[0], 1)
     return max(1, round(count * (factor if shrink else max(factor, 1))))
 
 
 class WordIndex:
-    """Which parts of a text have a word: what another text says is looked for among the parts that share most words."""
+    """An index from words to the parts of a text that have them, to find the parts that share most with
+    another text.
+    """
 
     def __init__(self, parts: Iterable[frozenset[str]]) -> None:
         """`parts` are the words of each."""
@@ -90,11 +91,11 @@ class WordIndex:
                 self._places[word].append(place)
 
     def shared(self, words: frozenset[str]) -> Counter[int]:
-        """How many of these words each part has, by its place; parts that have none are left out."""
+        """How many of these words each part has, by the part's index; parts without any are left out."""
         return Counter(place for word in words for place in self._places.get(word, ()))
 
     def weights(self, words: frozenset[str]) -> dict[int, float]:
-        """The parts that have some of these words, by place, each with a weight: a word of few parts tells more."""
+        """The weights of parts that have some of these words, by the part's index; rare words weigh more."""
         weights: dict[int, float] = defaultdict(float)
         for word in sorted(words):
             places = self._places.get(word, ())
@@ -137,7 +138,7 @@ def stems(text: str, language: str) -> frozenset[str]:
     return frozenset(filter(None, map(stem, words(text, language))))
 
 
-_BEGINNING = 4  # characters of words that tell what a sentence is about
+_BEGINNING = 4  # characters of a word that are compared to tell what a sentence is about
 _PAIR = re.compile("(?=([\u3400-\u9fff][\u3041-\u30ff\u3400-\u9fff]|[\u30a1-\u30fe]{2}|[\u0e01-\u0e2e]{2}))")
 
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from thothy_ai.jobs.checks import numerals
 from thothy_ai.jobs.checks.tables import table
 
-_WORD = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by what ends a word: \w has no vowel signs
+_WORD = re.compile(r"[^\s\d.,;:!?()\"“”„«»।،؟—–#/-]+")  # by the characters that end a word: \w lacks vowel signs
 _SENTENCE_BREAK = re.compile(r"((?<=[.!?])\s+|\n\s*\n)")
 _UNSPACED = frozenset({"zh", "ja"})
 _PREFIXES = {"ar": "وفبلك", "he": "ובלהכ"}
@@ -105,7 +105,7 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 
 @lru_cache(maxsize=8192)
 def _value(word: str, language: str) -> tuple[int | None, str]:
-    """What a word counts, and whether it multiplies the word before it ("*") or makes it a teen ("+")."""
+    """The value of a number word, and whether it multiplies the word before it ("*") or makes it a teen ("+")."""
     if sign := table("numerals")["composed"].get(language, {}).get(word):
         return int(sign[1:]), sign[0]
     if word in table("numerals")["no_numbers"].get(language, "").split():

@@ -1,4 +1,4 @@
-"""Tags: those in another language than their artifact's."""
+"""Tags in another language than their artifact."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 
 
 def foreign_tags(tags: Sequence[str], source: str, locale: str) -> Iterator[Rejection]:
-    """Reject each tag in English or another script that is asked for in another language, and each of tags that are
-    together in another one. Abbreviations, names, and words of a source in the language asked for may stand in any.
+    """Reject each tag that is in English or another script instead of the locale's language, and all tags that together
+    are in another language. Abbreviations, names, and the words of a source in the locale's language pass.
 
     A single loan such as "Carsharing" or "Machine Learning" passes; needs the word lists of `simplemma` to find
     English tags beside others.
     """
     found = set[str](_WORD.findall(source))
-    if detect.language(source) not in {None, primary(locale)}:  # of another language, only names, which are never small
+    if detect.language(source) not in {None, primary(locale)}:  # keep only its names
         small = {word for word in found if word.islower()}
         found = {word for word in found if word[0].isupper() and word.lower() not in small}
     known = {word.casefold() for word in found}
     new = [[word for word in _WORD.findall(tag) if word.casefold() not in known] for tag in tags]
     signs = [{_sign(word, locale) for word in words} for words in new]
     has_nouns = primary(locale) in NOUNS_CAPITALIZED
-    # A word of the source tells that tags are in its language, too, unless its capital makes it a name.
+    # A source word also shows that the tags are in its language, unless its capital makes it a name.
     common = (word for tag in tags for word in _WORD.findall(tag) if word.islower() or has_nouns)
     every = set[str]().union(*signs, (_sign(word, locale) for word in common))
     rest = ", ".join(" ".join(words) for words in new if words)
-    # Loans, which both languages have, look like the other one when they stand together.
+    # Several loan words together look like the other language.
     together = "own" not in every and ("foreign" in every or (every - {"either"} and surely_foreign(rest, locale)))
     for number, (tag, words, found) in enumerate(zip(tags, new, signs, strict=True)):
         is_loan = len(words) < 2 or all(word[0].isupper() for word in words)
@@ -47,7 +47,7 @@ def foreign_tags(tags: Sequence[str], source: str, locale: str) -> Iterator[Reje
 
 
 def _sign(word: str, locale: str) -> str:
-    """What a word tells about its language: "own", "foreign", "either" or, of a name or abbreviation, "neither"."""
+    """The language that a word points to: "own", "foreign", "either" or, for a name or abbreviation, "neither"."""
     if word.isupper() and word.lower() != word:
         return "neither"
     if script_of(locale) != "Latn":

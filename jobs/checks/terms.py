@@ -1,4 +1,4 @@
-"""A producer's terms: phrases that it has banned, its glossary, and terms that are not to be translated."""
+"""A producer's terms: banned phrases, a glossary, and terms that must not be translated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mentions(text: str, phrases: Iterable[str], locale: str) -> Rejection | None
 
 
 def _found(text: str, phrase: str, locale: str) -> str | None:
-    """The words in which a text has a phrase, also by a dictionary: "delves into" for "delve into"."""
+    """The form in which a text has a phrase, also inflected by a dictionary: "delves into" for "delve into"."""
     if found := phrase_in(text, phrase, locale):
         return found
     language = primary(locale)
@@ -57,17 +57,17 @@ def _has_lemma(form: str, word: str, language: str) -> bool:
     return alike and lemma(form, language).casefold() == lemma(word, language).casefold()
 
 
-_MIN_LEMMATIZED, _MIN_PREFIX = 5, 3  # letters of a word whose forms are looked up, and those that they share
+_MIN_LEMMATIZED, _MIN_PREFIX = 5, 3  # letters of a word whose forms are looked up; letters that its forms share
 _MAX_ENDING = 2  # letters by which an inflected form may be longer
 _MIN_LIKENESS = 74.0  # per cent, of two forms of one word
 _WORD = re.compile(r"\w[\w'’-]*")
 
 
 def glossary(text: str, original: str, terms: Mapping[str, str], keep: Iterable[str]) -> Rejection | None:
-    """Reject a translation that lacks the glossary's translation of a term of its original, or a term to be kept.
+    """Reject a translation that lacks the glossary's translation of a term in its original, or a term to be kept.
 
-    Translations may be inflected, and be part of compounds. A term within a longer one, such as "bike" in "cargo bike",
-    asks for nothing. Terms to be kept are compared with their case.
+    Translations may be inflected or part of compounds. A term inside a longer one, such as "bike" in "cargo bike", is
+    not checked. Terms to be kept are case-sensitive.
     """
     rest = _normalized(original)
     kept = [term for term in keep if term.strip()]
@@ -94,7 +94,7 @@ def _normalized(text: str) -> str:
 
 
 def _renders(text: str, rendering: str) -> bool:
-    """Whether a text has a term: as it is, within a compound, or with its words inflected, in their order."""
+    """Whether a text has a term: unchanged, in a compound, or with its words inflected and in order."""
     plain, wanted = _normalized(text).casefold(), _normalized(rendering).casefold()
     if wanted in plain:
         return not wanted.isascii() or len(wanted) > 3 or bool(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", plain))
@@ -108,7 +108,7 @@ def _renders(text: str, rendering: str) -> bool:
 
 
 def _is_form(form: str, word: str) -> bool:
-    """Whether a word is another one inflected, by its ending or, as in "Rad" and "Räder", within."""
+    """Whether one word is an inflected form of the other, at its end or, as in "Rad" and "Räder", inside."""
     if form == word:
         return True
     if len(word) < 4:

@@ -1,4 +1,4 @@
-"""What a text is about: another subject than its source, another one than its topic, or its own instruction."""
+"""Texts about the wrong subject: not their source's, not their topic, or their own instruction."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f\uac00-\ud7a3]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0644\u0643]?\u0627\u0644(?=.{3})")
 _MIN_UNSPACED = 2  # characters of a Chinese, Japanese or Thai word
-_MIN_ASKED = 3  # words of a topic that the source has, too; a heading may say in other words what a section says
-_FEW, _SHARED = 8, 2  # longer words of a text that may share only so many, by shorter beginnings
+_MIN_ASKED = 3  # topic words that the source must have, since a heading can use other words than its section
+_FEW, _SHARED = 8, 2  # a text with few longer words passes if it shares two, compared by shorter beginnings
 _ECHO = 8  # words
-# Words that say what to do with a topic rather than what it is.
+# Words for what to do with a topic, rather than for the topic.
 _GENERIC = re.compile(
     r"what|which|where|when|whose|while|about|their|there|these|those|chang\w*|happen\w*|explain\w*|topic|section|report|reasons?|"
     r"future|outlook|overview|introduction|summary|conclusion|background|impact|trends?|development\w*|situation|"
@@ -36,8 +36,8 @@ def off_topic(
 ) -> Rejection | None:
     """Reject a text if too small a share of its longer words (compared by their beginnings) is in the source.
 
-    With a topic, reject also a text that has, and whose evidence has, none of the words that say what the topic is, if
-    the source has three of them or more. Passes if the source is in a language other than that of the locale.
+    With a topic, also reject a text if neither it nor its evidence has any word of the topic, although the source has
+    three or more. Passes if the source is in another language than the locale.
     """
     if detect.language(source) not in {None, primary(locale)}:
         return None
@@ -49,7 +49,7 @@ def off_topic(
     share = len(mine & (theirs | asked)) / max(len(mine), 1)
     if not mine or share >= min_share:
         return None
-    if len(mine) <= _FEW:  # two words that begin as words of the source are enough, or in other scripts two pairs
+    if len(mine) <= _FEW:  # two words that begin like words of the source suffice, in other scripts two pairs
         shared = beginnings(text, locale) & beginnings(source, locale)
         if sum(not each.isdigit() for each in shared) >= _SHARED:
             return None

@@ -35,7 +35,7 @@ _BEFORE_MARK = re.compile(r"[\w\"”»)\]](?: +[,.](?=\s|$)(?<! \.\.)| +[、。�
 _BEFORE_OTHER_MARK = re.compile(r"[\w\"”»)\]] +[;?!](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS_OF_SENTENCE = 6
-_MIN_WORDS, _MIN_LETTERS = 4, 20  # of a text in capitals: fewer may be abbreviations
+_MIN_WORDS, _MIN_LETTERS = 4, 20  # of a text in capitals: shorter ones may be abbreviations
 _MAX_CAPITALS = 0.7  # of the letters
 
 
@@ -58,7 +58,7 @@ def slip(text: str, locale: str) -> Rejection | None:
 
 
 def _shouts(text: str, min_words: int, max_capitals: float) -> bool:
-    """Whether most letters are capitals, and not those of a list of abbreviations."""
+    """Whether most letters are capitals, other than in a list of abbreviations."""
     found = _WORD.findall(text)
     letters = [char for word in found for char in word if char.upper() != char.lower()]
     long_enough = len(found) >= min_words and len(letters) >= max(_MIN_LETTERS, sum(map(len, found)) / 2)

@@ -17,7 +17,7 @@ from thothy_ai.jobs.checks.tables import table
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
 _CURRENCY_BEFORE = re.compile(r"(us\$|(?<![A-Za-z])\$|€|£|₹|usd|eur|gbp)\s?$", re.IGNORECASE)
-# How many of the smallest unit of its dimension one unit is; months and years are so long on average.
+# One unit in the smallest unit of its family; months and years have their average length.
 _SIZES = {
     "time": {
         "second": "1", "minute": "60", "hour": "3600", "day": "86400", "week": "604800", "month": "2629800",
@@ -41,12 +41,12 @@ _SIZES = {
 }  # fmt: skip
 _NEAR = Decimal("0.075")  # how far a converted measure may be rounded; a fortnight is 15 days in French
 _NEAR_IF_SMALL = Decimal("0.12")  # a measure of one digit
-# A day has 24 hours: what a text may say without having it from its source.
+# Common knowledge, such as that a day has 24 hours: needs no source.
 CALENDAR = {
     name: frozenset(map(Decimal, numbers))
     for name, numbers in {"hour": (24,), "day": (7, 365), "week": (52,), "month": (12,), "minute": (60,)}.items()
 }
-_MAX_VALUE = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
+_MAX_VALUE = Decimal(10) ** 15  # larger numbers are no measures, and as Decimals cannot be rounded
 _DIGIT = 10
 _SMALL = 12  # numbers up to here often stand in words, whose units are not read
 _CURRENCY_CHARS = 5  # before a number
@@ -84,13 +84,13 @@ def _unit_between(before: str, after: str) -> Unit | None:
 
 
 def other_unit(text: str, source: str, language: str, original: str) -> Rejection | None:
-    """Reject a number that its source has with another unit of the same family only."""
+    """Reject a number that the source has only with another unit of the same family."""
     known = _units(source, original)
     for (value, family), mine in _units(text, language).items():
         theirs = known.get((value, family), {})
         if not theirs or theirs.keys() & mine.keys():
             continue
-        # A small one may stand in words beside a unit, which is a word; in scripts without spaces, it may be anywhere.
+        # A small number may be in words in the source, so its unit is searched anywhere in it.
         names = (table("contradiction")["units"][family][name] for name in (mine if value <= _SMALL else ()))
         anywhere = (rf"(?<!{SPACED_LETTER})(?:{name})(?![a-zß-ɏа-яё\u0600-\u06ff])" for name in names)
         if not any(re.search(each, source, re.IGNORECASE) for each in anywhere):
@@ -120,7 +120,7 @@ def names_time(text: str) -> bool:
 
 
 def measures(found: Iterable[Quantity]) -> list[Measure]:
-    """The numbers with a unit that converts; those of 1 h 30 min also together."""
+    """The numbers with a convertible unit; 1 h 30 min also as one measure."""
     results = [measure for quantity in found for measure in _measures_of(quantity)]
     pairs = pairwise(results)
     return results + [
@@ -131,7 +131,7 @@ def measures(found: Iterable[Quantity]) -> list[Measure]:
 
 
 def converts(quantity: Quantity, known: Iterable[Measure]) -> bool:
-    """Whether a number is a known measure in another unit, rounded: 300 feet are 91 m, 38 months 3 years."""
+    """Whether a number is a known measure in another unit, rounded: 91 m for 300 feet, 3 years for 38 months."""
     for mine, other in product(_measures_of(quantity), known):
         if mine.family != other.family or mine.name == other.name:
             continue

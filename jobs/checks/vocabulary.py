@@ -1,4 +1,4 @@
-"""Words that no dictionary has: a long text with many of them is made of nothing."""
+"""Words that no dictionary has: a long text with many of them is gibberish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIN_WORDS = 25  # in small letters, of four letters or more
 _MAX_UNKNOWN = 0.25  # of them
 _WORD = re.compile(r"(?<![\w@#/.'’-])[^\W\d_]{4,}(?![\w@/'’-]|\.\w)")
-# Word lists of simplemma that are large enough, in languages that do not make words as they please.
+# Languages with a large enough word list in simplemma, and without free compounding.
 _LISTED = frozenset(
     ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "sk", "ru", "uk", "ro", "el", "ca")
 )
@@ -30,7 +30,8 @@ _MIN_PART = 3  # letters of a part of a compound
 
 
 def unknown_words(text: str, original: str, locale: str) -> Rejection | None:
-    """Reject a text of 25 longer words of which a quarter are in no dictionary, names and words of its original apart.
+    """Reject a text of 25 longer words or more if a quarter of them, names and words of its original aside, are in no
+    dictionary.
 
     Needs the word lists of `simplemma`; without them, every text passes.
     """
@@ -49,14 +50,14 @@ def unknown_words(text: str, original: str, locale: str) -> Rejection | None:
 
 
 def listed(locale: str) -> str | None:
-    """The language of a locale if there is a dictionary that is large enough, and simplemma, which has it."""
+    """The language of a locale, if simplemma is installed and its dictionary is large enough."""
     language = {"no": "nb"}.get(primary(locale), primary(locale))
     return language if language in _LISTED and has_word_lists() else None
 
 
 @cache
 def has_word_lists() -> bool:
-    """Whether simplemma, which has them, is installed."""
+    """Whether `simplemma`, which has the word lists, is installed."""
     return find_spec("simplemma") is not None
 
 
@@ -73,7 +74,7 @@ def is_known(word: str, language: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def lemma(word: str, language: str) -> str:
-    """The form under which a dictionary has a word, or the word itself. Needs the word lists."""
+    """The dictionary form of a word, or the word itself. Needs the word lists."""
     return _lemmatizer().lemmatize(word, language)
 
 
@@ -98,7 +99,7 @@ def _lemmatizer() -> Lemmatizer:
 
 @cache
 def _dictionaries() -> StreamDictionaryFactory:
-    """Keeps all languages, 2 to 33 MB each; that of simplemma keeps eight, and builds the others again and again."""
+    """A factory that keeps all languages, 2 to 33 MB each; simplemma's own keeps eight and rebuilds the others."""
     from simplemma.strategies.dictionaries import StreamDictionaryFactory  # noqa: PLC0415  as above
 
     return StreamDictionaryFactory(cache_max_size=len(_LISTED | LEMMATIZED))

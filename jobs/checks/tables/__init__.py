@@ -1,4 +1,4 @@
-"""Tables of words by language, one TOML file per subject; whoever knows a language can extend them."""
+"""Tables of words by language, one TOML file per subject; speakers of a language can extend them."""
 
 from __future__ import annotations
 

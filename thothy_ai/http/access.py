@@ -1,4 +1,4 @@
-"""Who sends a request, and what they may do.
+"""The callers of requests, and what they may do.
 
 The application finds each request's caller and leaves it in the ASGI scope, where `caller_of` finds it.
 """
@@ -36,25 +36,24 @@ class Access(Protocol):
     """Tells who sends a request."""
 
     async def start(self) -> None:
-        """Learn what there is to know."""
+        """Start keeping the known callers up to date."""
 
     async def close(self) -> None:
-        """Stop learning it, for good."""
+        """Stop updating, for good."""
 
     async def caller(self, scope: Scope) -> Caller:
-        """ApiError 401 for a key that is not valid."""
+        """The caller of a request. Raises `ApiError` 401 for an invalid key."""
 
     def while_valid(self, caller: Caller) -> AbstractAsyncContextManager[None]:
-        """Ends its block with ApiError 401 once the caller's key is not valid any more."""
+        """Ends its block with `ApiError` 401 once the caller's key is no longer valid."""
 
 
 class Everybody:
-    """Implements `Access` without keys: whoever reaches the address may do everything, for one tenant.
-
-    With `hosts`, a request must be addressed to this machine, an IP address or one of these names: a web page may let
-    a name of its own point to this address, and then send requests from the browser of whoever looks at it. Under any
-    name, a page of another origin may only read, and browsers do not show it what: forms and empty bodies are sent
-    without asking first.
+    """Implements `Access` without keys: anyone who reaches the address may do everything, for one tenant. With `hosts`,
+    a request must be addressed to this machine, an IP address or one of these names. Otherwise a web page could point a
+    name of its own to this address and send requests from its visitors' browsers. Under any name, a page of another
+    origin may only read, since browsers hide the answer from it; they send its forms and empty bodies without asking
+    first.
     """
 
     def __init__(self, tenant: str, hosts: Collection[str] | None = None) -> None:
@@ -94,7 +93,7 @@ class Everybody:
 
 
 def is_of_another_page(scope: Scope) -> bool:
-    """Whether a browser sent it for a page from elsewhere. Old ones only say from where."""
+    """Whether a browser sent the request for a page of another origin. Old browsers only send the origin."""
     if (site := header(scope, b"sec-fetch-site")) is not None:
         return site not in {"same-origin", "none"}
     origin = header(scope, b"origin")
@@ -102,9 +101,8 @@ def is_of_another_page(scope: Scope) -> bool:
 
 
 def caller_of(scope: Scope, right: Right) -> Caller:
-    """Who sent this request; ApiError 403 if their key does not have this scope. `admin` includes the others.
-
-    Things of another tenant than the caller's do not exist for it: routes answer 404.
+    """The caller of this request; `ApiError` 403 if the key lacks this scope. `admin` includes the others. To a caller,
+    other tenants' things do not exist: routes answer 404.
     """
     caller: Caller = scope["caller"]
     if caller.scopes.isdisjoint({right, "admin"}):
@@ -113,7 +111,7 @@ def caller_of(scope: Scope, right: Right) -> Caller:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The value of a header; ApiError if it is there twice."""
+    """The value of a header; `ApiError` if the request has it twice."""
     values = [value for key, value in scope["headers"] if key == name]
     if len(values) > 1:
         raise ApiError(400, f"the header {name.decode()} is there {len(values)} times", code="invalid_header")

@@ -17,16 +17,16 @@ from thothy_ai.http.asgi import Exchange
 from thothy_ai.http.ledger import Ledger
 from thothy_ai.http.limits import Limiter
 
-BYTES_PER_TOKEN = 4  # of a body, whose tokens are not counted before it runs
-END_SECONDS = 60.0  # for an engine to say what a generation used that was aborted
+BYTES_PER_TOKEN = 4  # an estimate: a body's tokens are not counted before it runs
+END_SECONDS = 60.0  # for an engine to report the usage of an aborted generation
 
 
 @dataclass(slots=True)
 class Account:
-    """What one request used: the generations of its engine's session."""
+    """The usage of one request: its generations in an engine session."""
 
     lease: str = field(default_factory=lambda: uuid.uuid4().hex)
-    taken: int = 0  # tokens, before it ran
+    taken: int = 0  # tokens, reserved before the request ran
     generations: list[tuple[EngineInfo, str, Generation]] = field(default_factory=list)
 
     def follow(self, info: EngineInfo, generation: Generation, adapter: str) -> None:
@@ -35,7 +35,7 @@ class Account:
 
 
 class Accounts:
-    """Owns what is still to be settled."""
+    """Owns the accounts that are not settled yet."""
 
     def __init__(self, limiter: Limiter, ledger: Ledger) -> None:
         self._limiter, self._ledger = limiter, ledger
@@ -46,20 +46,20 @@ class Accounts:
         await self._ledger.start()
 
     async def close(self) -> None:
-        """Settle and write what has ended."""
+        """Settle the ended requests, and write them to the ledger."""
         if self._settling:
             await asyncio.wait(self._settling, timeout=END_SECONDS)
         await self._ledger.close()
         await self._limiter.close()
 
     async def count(self, exchange: Exchange, caller: Caller) -> None:
-        """Count a request that is not for text; ApiError 429 if it is one too many."""
+        """Count a request that generates no text; `ApiError` 429 if it exceeds a limit."""
         if caller.limits.requests_per_minute is not None:
             await self._admit(exchange, caller, KeyLimits(caller.limits.requests_per_minute), Account())
 
     @asynccontextmanager
     async def open(self, exchange: Exchange, caller: Caller) -> AsyncIterator[Account]:
-        """An account for a request for text, whose body was not read yet; ApiError 429 if a limit is reached."""
+        """An account for a generation request whose body is not read yet; `ApiError` 429 if a limit is reached."""
         account = Account(taken=exchange.size // BYTES_PER_TOKEN)
         if caller.limits != UNLIMITED:
             await self._admit(exchange, caller, caller.limits, account)
@@ -71,7 +71,7 @@ class Accounts:
             task.add_done_callback(self._settling.discard)
 
     async def take(self, exchange: Exchange, caller: Caller, account: Account, size: int) -> None:
-        """Take the tokens of a body whose size was not announced; ApiError 429 if there are too few."""
+        """Reserve the tokens of a body whose size was not announced; `ApiError` 429 if too few are left."""
         more = size // BYTES_PER_TOKEN - account.taken
         if caller.limits.tokens_per_minute is not None and more > 0:
             limits = KeyLimits(tokens_per_minute=caller.limits.tokens_per_minute)

@@ -31,7 +31,7 @@ from thothy_ai.http.queue_routes import QueueRoutes
 log = logging.getLogger(__name__)
 
 DENIALS = {401, 403, 429}
-CLIENT_LEFT = 499  # before the answer began: nginx's, in metrics
+CLIENT_LEFT = 499  # the client left before the answer began; nginx's code, for metrics
 
 GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
     "/v1/chat/completions": ChatCompletion,
@@ -47,8 +47,8 @@ def make_app(
     queue: QueueRoutes | None = None,
     console: Console | None = None,
 ) -> ASGIApp:
-    """The application. It starts and closes what it is made of: `access` knows who sends each request, `accounts` what
-    they used, `queue` has the routes over the queue, and `console` has its pages and sessions of its own.
+    """The application. It starts and closes its parts: `access` identifies callers, `accounts` bills them, `queue` has
+    the routes over the queue, and `console` has pages and sessions of its own.
     """
     others = _others(fleet, access, accounts, queue, console)
 
@@ -90,7 +90,7 @@ async def _generate(exchange: Exchange, fleet: Fleet, accounts: Accounts) -> Non
 
 
 def count_denial(scope: Scope, error: ApiError) -> None:
-    """Count and log a request that its sender may not make, or not now. The log names the key's id, if it is valid."""
+    """Count and log a request that was denied, for good or for now. The log names the id of a valid key."""
     if error.status not in DENIALS:
         return
     metrics.DENIED.labels(error.code).inc()
@@ -120,7 +120,7 @@ def _others(
         await accounts.start()
         await fleet.start()
         yield
-        await accounts.close()  # engines still say what aborted requests used
+        await accounts.close()  # engines still report the usage of aborted requests
         await fleet.close()
         await access.close()
         if queue is not None:

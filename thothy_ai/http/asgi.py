@@ -19,12 +19,12 @@ from thothy_ai.http.threads import PARSERS
 from thothy_ai.queue.strict_json import read
 
 MAX_BODY = 8 * 1024 * 1024  # bytes: a prompt of a million tokens, and room beside it
-MAX_VALUES = 1_100_000  # of a body, as its punctuation counts: no thread can parse a list beside the event loop
-MAX_HELD = 512 * 1024 * 1024  # bytes of the bodies of all requests that run
+MAX_VALUES = 1_100_000  # per body, counted by punctuation: parsing holds the GIL, even on a thread
+MAX_HELD = 512 * 1024 * 1024  # bytes of all running requests' bodies together
 LARGE = 64 * 1024  # bytes from which a body is parsed on a thread
 BODY_SECONDS = 30.0  # for a body to arrive, and one second more for each `SLOWEST` bytes
 SLOWEST = 64 * 1024
-LINGER_SECONDS = 2.0  # for the rest of a body that is refused: a client that still sends would miss the answer
+LINGER_SECONDS = 2.0  # for the rest of a refused body: a client that is still sending would miss the answer
 T = TypeVar("T")
 HALVES, NUL = re.compile("[\ud800-\udfff]"), re.compile("\0")
 JSON_TYPE = b"application/json"
@@ -43,7 +43,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
         self.id = new_id()
-        self.headers = {b"x-request-id": self.id.encode()}  # of whatever is answered
+        self.headers = {b"x-request-id": self.id.encode()}  # of every answer
         self.status: int | None = None  # once the answer has begun
         self._whole = False  # the body has been read
         self._failed: Callable[[ApiError], bytes] | None = None  # once there are events, the last one after an error
@@ -52,15 +52,14 @@ class Exchange:
 
     @property
     def size(self) -> int:
-        """Bytes of the body, as its length was announced; 0 if it was not."""
+        """The announced length of the body in bytes; 0 without one."""
         lengths = [int(value) for name, value in self.scope["headers"] if name == b"content-length"]
         return min(sum(lengths), MAX_BODY)
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[bytes]:
-        """All of a body that is JSON, which counts among those that are held until its block ends.
-
-        ApiError for one that is too large, too slow, of another type, or too much beside the others.
+        """The whole JSON body. It counts towards `held` until the block ends. Raises `ApiError` for a body that is too
+        large, too slow or of another type, or if too many bytes are held.
         """
         kinds = [value for name, value in self.scope["headers"] if name == b"content-type"]
         if [kind.partition(b";")[0].strip().lower() for kind in kinds] != [JSON_TYPE]:
@@ -88,7 +87,7 @@ class Exchange:
             Exchange.held -= sum(map(len, parts))
 
     async def receive(self) -> Message:
-        """The next message of the request; ApiError if its body arrives too slowly."""
+        """The next message of the request; `ApiError` if the body arrives too slowly."""
         if self._whole:
             return await self._receive()
         until = self._begun + BODY_SECONDS + self._received / SLOWEST
@@ -110,7 +109,9 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data})
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error's envelope, or end events with it; nothing once another answer has begun."""
+        """Answer with an error's envelope, or end a stream of events with it. Does nothing once another answer has
+        begun.
+        """
         if self.status is None:
             await self._discard()
             headers = ((name.encode(), value.encode()) for name, value in error.headers.items())
@@ -120,7 +121,7 @@ class Exchange:
             await self.end()
 
     async def begin_events(self, failed: Callable[[ApiError], bytes]) -> None:
-        """Begin an answer of server-sent events, which `send` sends, and `end` ends, or the event of an error."""
+        """Begin an answer of server-sent events. `send` adds to it; `end` or the event of an error ends it."""
         self._failed = failed
         await self._begin(200, EVENTS)
 
@@ -137,7 +138,7 @@ class Exchange:
             pass
 
     async def pass_on(self, message: Message) -> None:
-        """Send a message of another application's answer."""
+        """Forward a message of another application's answer."""
         if message["type"] == "http.response.start":
             headers = message.get("headers", ())
             self._failed = error_event if EVENTS[0] in headers else None
@@ -175,7 +176,7 @@ def new_id() -> str:
 
 
 async def parsed(data: bytes, make: Callable[[Any], T]) -> T:
-    """What `make` makes of a body's JSON value: on a thread, if that may take long."""
+    """The result of `make` for a body's JSON value; computed on a thread if the body is large."""
     if len(data) < LARGE:
         return make(strict_json(data))
     return await asyncio.get_running_loop().run_in_executor(PARSERS, lambda: make(strict_json(data)))
@@ -200,7 +201,7 @@ def _refuse(signs: re.Pattern[str], says: str, value: Any) -> None:
 
 
 def _place_of(signs: re.Pattern[str], value: Any) -> str | None:
-    """Where a string of a JSON value has one of these signs; for a key, the place of its object."""
+    """The path of a string in a JSON value that has one of these characters; for a key, its object's path."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         place, value = waiting.pop()
@@ -217,7 +218,9 @@ def _place_of(signs: re.Pattern[str], value: Any) -> str | None:
 
 
 async def body_of(request: Request) -> Any:
-    """The JSON value of a request to one of Starlette's routes, which will be kept; ApiError as of `Exchange.body`."""
+    """The JSON value, for storing, of a request to one of Starlette's routes. Raises `ApiError` like
+    `Exchange.body`.
+    """
 
     def kept(value: Any) -> Any:
         _refuse(NUL, "a NUL character cannot be kept", value)

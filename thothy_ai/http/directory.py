@@ -1,4 +1,4 @@
-"""Where the fleet learns of engines: from the queue's records, or from a setting where there is no queue."""
+"""The fleet's directory of engines: the queue's records or, without a queue, a setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thothy_ai.settings import Settings
 
 
 class Registered:
-    """Implements `Directory`: the engines that live, as they register themselves in Postgres."""
+    """Implements `Directory`: the live engines, as they register themselves in Postgres."""
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self._settings, self._database = settings, database

@@ -1,7 +1,7 @@
-"""`Fleet`: the queue's engines that this process reaches, and places at them for interactive requests.
+"""`Fleet`: the queue's engines that this process can reach, and their places for interactive requests.
 
-Interactive requests go past the queue. They have a share of each engine's rows, so that neither they nor the queue's
-jobs starve the other; beyond it they wait here, first come, first served, for any engine with their model.
+Interactive requests go past the queue. They have a share of each engine's rows, so that they and the queue's jobs do
+not starve each other. Requests beyond that share wait here, first come, first served, for any engine with their model.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 LOOK_INTERVAL = 0.5  # seconds between two looks, however many unknown names are asked for
-ANSWER_SECONDS = 5.0  # for an engine to say which session it is
+ANSWER_SECONDS = 5.0  # for an engine to identify its session
 MAX_WAITING = 1_000  # requests for each engine, beyond its places
 REMEMBERED_PREFIXES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An engine that takes requests: its session, where it listens, the models that it serves by all their names, and
-    how many sequences it runs at once. Without a session: whichever answers there, with what it says of itself.
-    `token` is what it requires on a TCP port. `adapters` has those names that stand for one of `model`, and for which.
-    One that is not `ready` loads, ends, or is paused.
+    """An engine that takes requests: its session, its address, all names of the models that it serves, and how many
+    sequences it runs at once. Without a session, it is any engine that answers at the address. `token` authenticates on
+    a TCP port. `adapters` maps names to adapters of `model`. An engine that is not `ready` is loading, ending or
+    paused.
     """
 
     session_id: str
@@ -49,34 +49,34 @@ class Known:
 
 
 class Directory(Protocol):
-    """Knows the engines of all machines; which of them can be reached from this one, the fleet finds out."""
+    """Lists the engines of all machines. The fleet finds out which of them it can reach."""
 
     async def look(self) -> Collection[Known]:
-        """Those that live; raises `DatabaseError` if that cannot be found out."""
+        """The live engines. Raises `DatabaseError` if the database does not answer."""
 
 
-NOTHING = Known("", "")  # what is known of an engine that is not registered
+NOTHING = Known("", "")  # of an engine that is not registered
 
 
 @dataclass(slots=True)
 class Engine:
-    """What listens at a URL. Of interactive requests, it may run `limit` sequences at once, and runs `running`."""
+    """The engine at a URL. Interactive requests run `running` sequences there, of at most `limit`."""
 
     url: str
     client: EngineClient
     known: Known = NOTHING
     limit: int = 1
     running: int = 0
-    vocabulary: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # of its last session, by its id
+    vocabulary: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # by session id; only the last is kept
 
     @property
     def reached(self) -> bool:
-        """Whether it can be asked now."""
+        """Whether it takes requests now."""
         return self.client.connected and self.known is not NOTHING
 
     @property
     def load(self) -> float:
-        """Sequences that run, by those that may run."""
+        """Running sequences as a share of the limit."""
         return self.running / self.limit
 
     async def token_bytes(self) -> tuple[bytes, ...]:
@@ -89,7 +89,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """What a request that waits for a place asks for: `sequences` for each of its prompts."""
+    """The demand of a waiting request: `sequences` for each of its prompts."""
 
     model: str
     beginning: str
@@ -97,13 +97,13 @@ class WaitingRequest:
     prompts: int
 
     def places(self, engine: Engine) -> int:
-        """How many it takes there: for as many prompts at once as may ever run."""
+        """How many sequences it takes at this engine: as many prompts at once as fit its limit."""
         return self.sequences * min(self.prompts, engine.limit // self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
 class TakenPlace:
-    """So many sequences of an engine that a request has taken, and the adapter that it asks for; empty: none."""
+    """Sequences of an engine that a request has taken, and the request's adapter, or an empty name."""
 
     engine: Engine
     taken: int
@@ -111,8 +111,8 @@ class TakenPlace:
 
 
 class Fleet:
-    """Owns the connections, and the queue of those who wait for a place. `share` is the part of each engine's rows that
-    interactive requests may take.
+    """Owns the connections, and the queue of requests that wait for a place. `share` is the part of each engine's rows
+    that interactive requests may take.
     """
 
     def __init__(self, directory: Directory, share: float) -> None:
@@ -120,14 +120,14 @@ class Fleet:
         self._engines: dict[str, Engine] = {}  # by URL
         self._warm: OrderedDict[tuple[str, str], str] = OrderedDict()  # URLs, by model and beginning of a prompt
         self._queue: dict[asyncio.Future[TakenPlace], WaitingRequest] = {}  # first come, first served
-        self._awaited: frozenset[str] = frozenset()  # names that engines serve which are not ready
+        self._awaited: frozenset[str] = frozenset()  # names served only by engines that are not ready
         self._looks = Repeated("the look for engines", LOOK_SECONDS, self._look_again)
         self._looking, self._looked_at = asyncio.Lock(), float("-inf")
         self._blind = False  # whether the last look failed
 
     @property
     def engines(self) -> list[Engine]:
-        """Those that can be reached now."""
+        """The engines that can be reached now."""
         return [engine for engine in self._engines.values() if engine.reached]
 
     @property
@@ -136,12 +136,12 @@ class Fleet:
         return sorted({model for engine in self.engines for model in engine.known.models})
 
     def parent(self, model: str) -> str | None:
-        """The model of the adapter that this name stands for; None if it stands for a model."""
+        """The model of the adapter with this name; None if the name is a model's."""
         serving = (engine.known for engine in self.engines if model in engine.known.models)
         return next((known.model for known in serving if model in known.adapters), None)
 
     async def start(self) -> None:
-        """Connect to what is there, and look again from then on."""
+        """Connect to the known engines, and keep looking for others."""
         await self._looks.start()
 
     async def close(self) -> None:
@@ -150,12 +150,12 @@ class Fleet:
             await engine.client.close()
 
     async def look_for(self, model: str) -> None:
-        """Look at once if no engine is known to serve this: one may since the last look."""
+        """Look at once if no known engine serves this model: a new one may have come since the last look."""
         if not any(model in engine.known.models for engine in self.engines):
             await self.look()
 
     async def look(self) -> None:
-        """Look now, once for all that ask meanwhile."""
+        """Look now. Concurrent callers share one look."""
         asked_at = time.monotonic()
         async with self._looking:
             if self._looked_at < asked_at:
@@ -164,9 +164,9 @@ class Fleet:
 
     @asynccontextmanager
     async def place(self, model: str, beginning: str, sequences: int, prompts: int = 1) -> AsyncIterator[TakenPlace]:
-        """A place at an engine with this model: at the one that had a prompt with this beginning, if it has room, or at
-        the first one that has. It may be for fewer prompts than wanted, one at least, each of so many sequences.
-        ApiError if there is none.
+        """A place at an engine with this model: the one that had a prompt with this beginning, if it has room,
+        otherwise the first with room. The place can be for fewer prompts than wanted, but at least one, each of
+        `sequences`. Raises `ApiError` if no engine can run it.
         """
         waiting = WaitingRequest(model, beginning, sequences, prompts)
         await self.look_for(model)
@@ -191,8 +191,8 @@ class Fleet:
             self._admit()
 
     def _admit(self) -> None:
-        """Give free places to those that have waited longest. One that waits for more places than are free keeps those
-        of its model from the others: they would be taken again and again before there are enough.
+        """Give free places to the requests that have waited longest. A request that needs more places than are free
+        reserves the engines of its model: otherwise those behind it would take each free place before it has enough.
         """
         kept: set[str] = set()
         for turn, waiting in list(self._queue.items()):
@@ -218,7 +218,7 @@ class Fleet:
                 kept |= {engine.url for engine in able}
 
     def _able(self, waiting: WaitingRequest) -> list[Engine]:
-        """The engines with its model that may run its sequences; ApiError if there are none."""
+        """The engines with the request's model that can run its sequences. Raises `ApiError` if there are none."""
         reached = self.engines
         if not reached:
             raise ApiError(503, "no engine is ready", code="engine_unavailable", retry_after=RETRY_SECONDS)
@@ -236,7 +236,7 @@ class Fleet:
         raise ApiError(400, says, code="invalid_value", param="n")
 
     def _warmest(self, free: Sequence[Engine], waiting: WaitingRequest) -> Engine:
-        """The one that had a prompt with this beginning, or else the one with the least to do."""
+        """The engine that had a prompt with this beginning, otherwise the least loaded one."""
         key = (waiting.model, waiting.beginning)
         warm = self._warm.get(key)
         chosen = min(free, key=lambda engine: (engine.url != warm, engine.load))
@@ -251,7 +251,9 @@ class Fleet:
             await self._look_and_admit()
 
     async def _look_and_admit(self) -> None:
-        """Keep what is known if it fails. Engines may have gone all the same."""
+        """Look for engines, then admit waiting requests. If the look fails, the known engines stay, although some may
+        be gone.
+        """
         began = time.monotonic()
         try:
             await self._look()
@@ -263,11 +265,11 @@ class Fleet:
             for turn, waiting in self._queue.items():
                 try:
                     self._able(waiting)
-                except ApiError as error:  # nobody waits for a model that no engine serves any more
+                except ApiError as error:  # no engine serves this model any more: stop waiting
                     if not turn.done():
                         turn.set_exception(error)
             self._admit()
-        self._looked_at = began  # a look that was cancelled is none
+        self._looked_at = began  # only now: a cancelled look does not count
 
     async def _look(self) -> None:
         found: dict[str, dict[str, Known]] = {}  # by URL and session: machines and containers may use the same paths
@@ -280,11 +282,11 @@ class Fleet:
         for url in self._engines.keys() - found.keys():
             gone = self._engines[url]
             gone.known = NOTHING
-            if not gone.running:  # it finishes what it has
+            if not gone.running:  # a running engine finishes its requests first
                 await self._engines.pop(url).client.close()
 
     async def _ask(self, url: str, sessions: Mapping[str, Known]) -> None:
-        """Connect to what listens there, and keep what is known of it."""
+        """Connect to the engine at a URL, and record what is known of it."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if (engine := self._engines.get(url)) is None:
@@ -315,7 +317,7 @@ class Fleet:
                 adapters=adapters,
             )
         known = sessions.get(info.session_id, NOTHING)
-        if known.adapters:  # one that was unloaded is recorded for some seconds
+        if known.adapters:  # the records still have an unloaded adapter for some seconds
             loaded = {each.name for each in await engine.client.adapters()}
             gone = {name for name, adapter in known.adapters.items() if adapter not in loaded}
             adapters = {name: adapter for name, adapter in known.adapters.items() if name not in gone}

@@ -16,12 +16,12 @@ from thothy_ai.engine.api.errors import (
     UnknownAdapterError,
 )
 
-RETRY_SECONDS = 2  # after which an engine that is away may be back
+RETRY_SECONDS = 2  # after which a disconnected engine may be back
 
 
 class Fields(NamedTuple):
-    """The names that a route has for fields of the engine's requests, for errors. `function` is what lies between a
-    tool and its function's fields.
+    """A route's names for fields of the engine's requests, for error messages. `function` is the path from a tool to
+    its function's fields.
     """
 
     prompt: str
@@ -30,7 +30,7 @@ class Fields(NamedTuple):
     function: str = ".function."
 
     def of(self, field: str) -> str:
-        """The route's name of a field that the engine's refusal names."""
+        """The route's name for a field in an engine's refusal."""
         match field.partition(".")[0]:
             case "messages" | "text" | "token_ids" as prompt:
                 return field if prompt == self.prompt else self.prompt
@@ -56,7 +56,7 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that an answer has for its status."""
+        """The headers that this status requires."""
         retry = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         return retry | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
 
@@ -78,7 +78,7 @@ COMPLETION = Fields("prompt", "max_tokens")
 
 
 def of_engine(error: EngineError, fields: Fields) -> ApiError:
-    """What a client is told of the engine's refusal or failure."""
+    """The error for a client, from the engine's refusal or failure."""
     says, param = str(error), fields.of(error.field)
     if error.field and says.startswith(error.field):
         says = param + says.removeprefix(error.field)

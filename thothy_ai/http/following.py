@@ -1,4 +1,4 @@
-"""`JobFollowers`: jobs that streams follow: their states, and what their attempts write."""
+"""`JobFollowers`: lets streams follow jobs: their states, and the text that their attempts write."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from thothy_ai.queue.live import TextPiece, TextWatcher
 from thothy_ai.settings import Settings
 
 MAX_FOLLOWED = 64  # streams at once, each of which holds a thread
-MAX_OF_ONE = 16  # of these, streams of one viewer or tenant
+MAX_OF_ONE = 16  # streams at once of one viewer or tenant
 LOOK_SECONDS = 0.5  # between two looks at a job
 NEXT_SECONDS = 0.01  # for text that has arrived with what was just read
 
 
 class Places:
-    """So many places, of which nobody may hold more than a part."""
+    """A number of places, of which one holder can take only a part."""
 
     def __init__(self, places: int, of_one: int, what: str) -> None:
         self._places, self._of_one, self._what = places, of_one, what
@@ -44,7 +44,7 @@ class Places:
             yield
         finally:
             self._taken[by] -= 1
-            self._taken += Counter()  # which forgets whoever holds none
+            self._taken += Counter()  # drops holders without places
 
     @staticmethod
     def _refusal(says: str) -> ApiError:
@@ -83,7 +83,7 @@ class JobFollowers:
                 while not self.ending:
                     try:
                         snapshot = await self._look(job_id)
-                    except DatabaseUnreachableError:  # which passes
+                    except DatabaseUnreachableError:  # temporary: repeat the last snapshot
                         if snapshot is None:
                             raise
                     yield snapshot
@@ -106,7 +106,7 @@ class JobFollowers:
         if look is None or (look.done() and now - looked_at >= LOOK_SECONDS / 2):
             look = asyncio.get_running_loop().run_in_executor(self._lookers, self._read, job_id)
             self._looks[job_id] = now, look
-        return await asyncio.shield(look)  # which others wait for, too
+        return await asyncio.shield(look)  # shared with other waiters
 
     def _read(self, job_id: UUID) -> JobSnapshot:
         with reaching(self._settings):

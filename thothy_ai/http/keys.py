@@ -1,7 +1,7 @@
-"""`Keys`: who a key belongs to, by what Postgres has of all keys.
+"""`Keys`: the callers behind API keys, as Postgres has them.
 
-They are read every few seconds, so that a request waits for Postgres only if its key is new. While Postgres is away,
-what is known counts for a while.
+All keys are read every few seconds, so that a request waits for Postgres only if its key is new. While Postgres is
+unreachable, the known keys stay valid for a while.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
 
-READ_SECONDS = 2.0  # after which a key that was revoked is refused
-NEW_SECONDS = 0.25  # between two reads for the sake of keys that are not known
-KNOWN_SECONDS = 600.0  # for which keys count that cannot be read again
+READ_SECONDS = 2.0  # after which a revoked key is refused
+NEW_SECONDS = 0.25  # between two reads because of unknown keys
+KNOWN_SECONDS = 600.0  # for which keys stay valid while they cannot be read again
 SCHEME = "bearer "
 
 
 class Keys:
-    """Implements `Access`. Until the first key is created, `before` says who sends a request, if it is given."""
+    """Implements `Access`. Until the first key is created, `before`, if given, identifies callers."""
 
     def __init__(self, settings: Settings, database: Engine, before: Access | None) -> None:
         self._settings, self._database, self._before = settings, database, before
@@ -43,10 +43,10 @@ class Keys:
         self._tried_at = -math.inf  # when the last read began, whether or not it succeeded
         self._reading = asyncio.Lock()
         self._reads = Repeated("the reading of keys", READ_SECONDS, self._read_in_turn)
-        self._running: dict[str, set[asyncio.Timeout]] = {}  # by key: what ends if it is revoked
+        self._running: dict[str, set[asyncio.Timeout]] = {}  # by key: running requests, which end if it is revoked
 
     def look(self) -> list[ApiKey]:
-        """All keys that there are; raises `DatabaseError`."""
+        """All keys in the database. Raises `DatabaseError`."""
         with reaching(self._settings), self._database.connect() as connection:
             return list_keys(connection)
 
@@ -98,7 +98,7 @@ class Keys:
             running.discard(end)
 
     def _left(self, key: ApiKey) -> float:
-        """How many seconds are left until it expires."""
+        """Seconds until a key expires."""
         return math.inf if key.ends_in is None else key.ends_in - (time.monotonic() - self._read_at)
 
     async def _read_anew(self) -> bool:

@@ -1,8 +1,8 @@
-"""`Ledger`: what requests over HTTP used, on its way to the bill.
+"""`Ledger`: the usage of requests over HTTP, on its way to the bill.
 
-Sums per minute, engine session, adapter, tenant and key are written every few seconds, as what they are by then: a
-write whose answer was lost is simply repeated. A door that is killed loses what it had not written: it stays among the
-direct seconds of the engine's session.
+Totals per minute, engine session, adapter, tenant and key are written every few seconds. A write replaces the total, so
+that it can be repeated if its answer is lost. A killed door loses what it had not written; that usage remains among the
+direct seconds of the engine session.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from thothy_ai.settings import Settings
 log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 2.0
-TODAY_SECONDS = 30.0  # between two looks at what the bill has for the day
-MAX_SUMS = 10_000  # that wait for Postgres: then those of an hour are one
+TODAY_SECONDS = 30.0  # between two reads of the day's bill
+MAX_SUMS = 10_000  # that wait for Postgres; beyond this, sums are merged by the hour
 STEP: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """Whose usage it is, and of which minute."""
+    """The owner and the minute of a usage total."""
 
     minute: datetime
     session_id: UUID
@@ -66,7 +66,7 @@ class UsageSums:
 
 
 class Ledger:
-    """Owns what is not written yet. Without a database, nothing is."""
+    """Owns the usage that is not written yet. Without a database, nothing is ever written."""
 
     def __init__(self, settings: Settings, database: Engine | None) -> None:
         self._settings, self._database = settings, database
@@ -77,7 +77,7 @@ class Ledger:
         self._writes = Repeated("the writing of what requests used", WRITE_SECONDS, self._try_to_write)
 
     async def start(self) -> None:
-        """Write what there is, every few seconds from now on."""
+        """Write the pending usage every few seconds from now on."""
         if self._database is not None:
             await self._writes.start()
 
@@ -89,7 +89,7 @@ class Ledger:
     def add(
         self, tenant: str, key: str | None, session_id: str, usage: Usage, *, adapter: str = "", answered: bool
     ) -> None:
-        """Add what a generation used that has ended."""
+        """Add the usage of a generation that has ended."""
         if self._database is None:
             return
         now = datetime.now(UTC).replace(second=0, microsecond=0)
@@ -104,13 +104,13 @@ class Ledger:
         return self._today.get(key, 0.0)
 
     async def _try_to_write(self) -> None:
-        """Keep what there is if it fails: the next time may succeed."""
+        """Write the pending usage; after a failure, it is kept for the next try."""
         changed, self._changed = self._changed, set()
         looks = time.monotonic() - self._looked_at >= TODAY_SECONDS
         try:
             lines = [(line, asdict(self._sums[line])) for line in changed]
             today = await asyncio.get_running_loop().run_in_executor(KEEPERS, self._write, lines, looks)
-        except BaseException as error:  # also when it is stopped: what is written twice counts once
+        except BaseException as error:  # also on cancellation: a repeated write counts once
             self._changed |= changed
             if not isinstance(error, DatabaseError):
                 raise

@@ -1,8 +1,8 @@
-"""How much a key may ask for: what is left of its limits, kept in Redis, where all doors find it.
+"""The limits of keys: what is left of them is in Redis, shared by all doors.
 
-Requests and tokens of a minute are buckets that fill evenly. A request takes what its body's size suggests, and what
-it used beyond that once it has ended, so that a bucket may be overdrawn. Requests that run hold leases, which end by
-themselves if a door is killed. While Redis is away, each door counts for itself.
+Requests and tokens per minute are buckets that fill evenly. A request first takes an estimate by its body's size; when
+it ends, it takes what it used beyond that, so a bucket can be overdrawn. Running requests hold leases, which expire if
+a door is killed. While Redis is unreachable, each door counts for itself.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS, RENEW_SECONDS = 30.0, 10.0  # of a request that runs
+LEASE_SECONDS, RENEW_SECONDS = 30.0, 10.0  # of a running request
 ANSWER_SECONDS = 0.5  # for Redis to answer: a request waits for it
 AWAY_SECONDS = 2.0  # until Redis is asked again
 CONNECTIONS = 16
 REMEMBERED = 10_000  # keys, in this process
 DAY: Final = 86_400
 
-# What a key has left is one JSON text: a bucket's level and when that was, and the seconds used of a day.
+# A key's state is one JSON text: the buckets' levels with their times, and the seconds used on a day.
 STATE: Final = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -116,7 +116,7 @@ REFUSALS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is left of a key's limits, after a request took its part; or which limit `denied` it, and for how long."""
+    """What is left of a key's limits after a request took its part, or the limit that `denied` it, and for how long."""
 
     denied: str
     wait: float
@@ -124,7 +124,7 @@ class Room:
     tokens: float
 
     def headers(self, limits: KeyLimits) -> dict[bytes, bytes]:
-        """The room that is left, in OpenAI's `x-ratelimit-*` headers."""
+        """What is left, as OpenAI's `x-ratelimit-*` headers."""
         bounds = (
             ("requests", limits.requests_per_minute, self.requests), ("tokens", limits.tokens_per_minute, self.tokens),
         )  # fmt: skip
@@ -148,7 +148,7 @@ class Room:
 
 
 def spelled(seconds: float) -> str:
-    """A time as OpenAI's headers have it: 120ms, 1.5s, 6m0s."""
+    """A duration in the form of OpenAI's headers: 120ms, 1.5s, 6m0s."""
     if seconds < 1:
         return f"{math.ceil(max(0.0, seconds) * 1000)}ms"
     minutes, rest = divmod(seconds, 60)
@@ -157,7 +157,7 @@ def spelled(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Local:
-    """What one key has left, as far as this process knows: the same rules as in Redis."""
+    """What one key has left, as far as this process knows, by the same rules as in Redis."""
 
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     used: tuple[int, float] = (0, 0.0)  # of a day
@@ -198,7 +198,9 @@ class Local:
 
 
 class Limiter:
-    """Admits requests by their keys' limits, and settles what they used. Without Redis, for this process alone."""
+    """Admits requests by their keys' limits, and settles their usage. Without Redis, it counts for this
+    process alone.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._prefix = f"{settings.queue_prefix}limits:"
@@ -222,7 +224,7 @@ class Limiter:
         self._renewals = Repeated("the renewal of leases", RENEW_SECONDS, self._renew)
 
     async def start(self) -> None:
-        """Renew the leases of what runs, from now on."""
+        """Keep renewing the leases of running requests."""
         await self._renewals.start()
 
     async def close(self) -> None:
@@ -231,8 +233,8 @@ class Limiter:
             await self._redis.aclose()
 
     async def admit(self, key: str, limits: KeyLimits, lease: str, taken: int, spent: float) -> Room:
-        """Whether a request may run that takes so many tokens at least, and holds this lease until it is settled.
-        `spent`: seconds that are on the day's bill.
+        """Whether a request may run. It takes at least `taken` tokens, and holds this lease until it is settled.
+        `spent`: seconds on the day's bill.
         """
         bounds = (
             limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent_requests,
@@ -249,7 +251,7 @@ class Limiter:
         return room
 
     async def settle(self, key: str, limits: KeyLimits, lease: str, more: int, seconds: float) -> None:
-        """Give a request's lease back, and take the tokens and seconds that it used beyond what it took at first."""
+        """Give back a request's lease, and take the tokens and seconds that it used beyond its first share."""
         held = self._running.get(key, set())
         held.discard(lease)
         if not held:
@@ -262,11 +264,11 @@ class Limiter:
         for key, leases in list(self._running.items()):
             renewed = list(leases)
             await self._ask(RENEW, key, LEASE_SECONDS, *renewed)
-            for lease in set(renewed) - self._running.get(key, set()):  # it was given back meanwhile
+            for lease in set(renewed) - self._running.get(key, set()):  # given back meanwhile
                 await self._ask(SETTLE, key, "", 0, 0, lease)
 
     def _here(self, key: str) -> Local:
-        """What is known here of a key's limits; of the keys that were not used for longest, it is forgotten."""
+        """This process's state of a key's limits. The least recently used keys are forgotten."""
         found = self._local.setdefault(key, Local())
         self._local.move_to_end(key)
         if len(self._local) > REMEMBERED:
@@ -274,7 +276,7 @@ class Limiter:
         return found
 
     async def _ask(self, script: str, key: str, *words: str | float) -> Any:
-        """A script's answer; None while Redis is away: then one request in `AWAY_SECONDS` tries whether it is back."""
+        """A script's answer; None while Redis is unreachable. Then one request per `AWAY_SECONDS` tries again."""
         now = time.monotonic()
         if self._redis is None or now < self._retry_at:
             return None

@@ -1,4 +1,4 @@
-"""`Repeated`: what the door does again and again beside its requests."""
+"""`Repeated`: the door's periodic tasks, next to its requests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ STOP_SECONDS = 5.0
 
 
 class Repeated:
-    """Does something every so many seconds, on the loop that it is started in. What it raises is logged: the next time
-    may succeed.
-    """
+    """Runs a task periodically on the event loop that starts it. Errors are logged, since the next run may succeed."""
 
     def __init__(self, name: str, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         self._name, self._seconds, self._act = name, seconds, act
@@ -23,13 +21,13 @@ class Repeated:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Do it now, and again from then on."""
+        """Run the task now, and periodically from then on."""
         await self._try()
         self._task = asyncio.create_task(self._repeat(), name=self._name)
 
     async def stop(self) -> bool:
-        """End it; what is being done has a moment to finish: a thread cannot be cancelled. Returns whether it had
-        begun.
+        """End the task. A running one gets a moment to finish, since a thread cannot be cancelled. Returns whether it
+        had begun.
         """
         if self._task is None:
             return False

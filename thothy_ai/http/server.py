@@ -40,17 +40,17 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 
 HEADER_SECONDS = 10.0  # for a request's headers to arrive, once it has begun
 MAX_HEADER_BYTES = 64 * 1024
-KEEP_ALIVE_SECONDS = 75  # of an idle connection: more than the proxies in front keep one
-FINISH_SECONDS = 30  # for answers that are being written when the door is stopped
-UNREAD_SECONDS = 30.0  # for a client to read a part of what waits for it
+KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than proxies in front keep theirs
+FINISH_SECONDS = 30  # for unfinished answers when the door is stopped
+UNREAD_SECONDS = 30.0  # for a client to read some of the pending output
 MAX_CONNECTIONS = 10_000
 POOL = 3  # connections to Postgres
 TOO_LONG = ApiError(431, f"the headers have more than {MAX_HEADER_BYTES:,} bytes", code="headers_too_large")
 
 
 def main(settings: Settings) -> None:
-    """Serve until SIGTERM. Raises `ConfigError` for an address that other machines may reach while there are no keys,
-    unless the settings say that anyone may use it, and for a certificate that cannot be used.
+    """Serve until SIGTERM. Raises `ConfigError` for an address that other machines can reach although there are no
+    keys, unless the settings open it to anyone, and for an unusable certificate.
     """
     configure_logging(settings)
     _check_certificate(settings)
@@ -73,7 +73,7 @@ def main(settings: Settings) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * MAX_CONNECTIONS)), hard))
         gc.collect()
-        gc.freeze()  # what is imported stays: the collector need not traverse it again
+        gc.freeze()  # imported modules stay: the collector need not traverse them again
         accounts = Accounts(Limiter(settings), Ledger(settings, database))
         ending = [part.end_streams for part in (queue, console) if part is not None]
         server = make_server(make_app(fleet, access, accounts, queue, console), settings, ending)
@@ -83,7 +83,7 @@ def main(settings: Settings) -> None:
 
 
 class DoorServer(uvicorn.Server):
-    """A server that says when it stops: streams that would go on for ever end then."""
+    """A server that announces its stop, so that endless streams can end."""
 
     def __init__(self, config: uvicorn.Config, ending: Iterable[Callable[[], None]]) -> None:
         super().__init__(config)
@@ -96,7 +96,7 @@ class DoorServer(uvicorn.Server):
 
 
 def make_server(app: ASGIApp, settings: Settings, ending: Iterable[Callable[[], None]] = ()) -> DoorServer:
-    """The server, not started; its connections, headers and times are bounded. It calls `ending` when it stops."""
+    """The server, not yet started, with bounded connections, headers and times. It calls `ending` when it stops."""
     certificate, key = settings.http_tls_certificate, settings.http_tls_key
     return DoorServer(
         uvicorn.Config(
@@ -123,7 +123,7 @@ def make_server(app: ASGIApp, settings: Settings, ending: Iterable[Callable[[], 
 
 
 def _access(settings: Settings, database: Engine | None) -> Access:
-    """Who may send requests. Raises `ConfigError` if that would be anyone on another machine, and is not wanted."""
+    """Who may send requests. Raises `ConfigError` if anyone on other machines could, and the settings do not say so."""
     here = _is_loopback(settings.http_host)
     everybody = Everybody(settings.tenant, settings.http_hosts if here or settings.http_hosts else None)
     if settings.http_keys == "off":
@@ -171,10 +171,10 @@ async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that ends if the headers of a request are too long or too slow, or if the client does not read.
 
-    What is refused before the application sees it has OpenAI's envelope, too.
+    Refusals before the application is reached also have OpenAI's envelope.
     """
 
-    _refused = False  # what still comes is not read
+    _refused = False  # once True, further input is ignored
     _bytes = 0  # of this request's headers
     _unparsed = 0  # bytes since the last part that was complete
     _timer: asyncio.TimerHandle | None = None  # until headers are expected
@@ -225,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser cannot read, or gave up at the request of `_count`."""
+        """Refuse a request that the parser could not read, or that `_count` made it give up."""
         garbage = ApiError(400, f"this is not an HTTP request: {msg}", code="invalid_http")
         self._refuse(TOO_LONG if self._bytes > MAX_HEADER_BYTES else garbage)
 

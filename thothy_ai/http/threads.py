@@ -1,7 +1,7 @@
-"""Threads beside the event loop, apart by what they wait for.
+"""Threads next to the event loop, one pool per kind of waiting.
 
-A database that hangs for the routes over the queue, which have the loop's own threads, must not keep bodies from being
-parsed, nor a revoked key from being noticed.
+The routes over the queue use the event loop's own threads. If the database hangs for them, bodies must still be parsed,
+and revoked keys must still be noticed.
 """
 
 from __future__ import annotations

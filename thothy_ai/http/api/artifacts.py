@@ -1,4 +1,4 @@
-"""`/api/artifacts`: what jobs have written, in pages or all at once."""
+"""`/api/artifacts`: the outputs of jobs, in pages or all at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_ATTEMPT = 2**31 - 1  # of Postgres' integers
 
 
 class ArtifactOperations:
-    """The operations on what jobs wrote."""
+    """The operations on artifacts."""
 
     def __init__(self, settings: Settings, jobs: JobOperations, database: Engine) -> None:
         self._settings, self._jobs, self._database = settings, jobs, database

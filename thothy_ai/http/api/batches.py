@@ -16,7 +16,7 @@ CANCELLED = 5_000  # jobs that are cancelled at once
 
 
 class BatchOperations:
-    """The operations on batches. What many requests take is done on threads."""
+    """The operations on batches. Work on many requests is done on threads."""
 
     def __init__(self, record: DoorRecord, jobs: JobOperations, producer: Producer) -> None:
         self._record, self._jobs, self._producer = record, jobs, producer

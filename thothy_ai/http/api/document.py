@@ -62,7 +62,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _bind_kinds(schemas: dict[str, Any], requests: dict[str, dict[str, Any]]) -> None:
-    """Have each job's request be that of its kind."""
+    """Tie the request of each job to its kind."""
     cases = [{"properties": {"kind": {"const": name}, "request": reference}} for name, reference in requests.items()]
     for name, schema in schemas.items():
         if name.startswith(NewJob.__name__):
@@ -104,7 +104,7 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """The schema without references, and without NULL, which a query cannot say."""
+    """The schema without references, and without NULL, which a query cannot express."""
     match schema:
         case {"$ref": str(reference)}:
             return definitions[reference.rpartition("/")[2]]

@@ -82,7 +82,7 @@ class JobOperations:
         )  # fmt: skip
 
     async def read(self, ask: Callable[[], T]) -> T:
-        """What a function of operators answers, which waits for the database."""
+        """The result of an operator's function that waits for the database, run on a thread."""
 
         def asked() -> T:
             with reaching(self._settings):
@@ -91,7 +91,7 @@ class JobOperations:
         return await asyncio.to_thread(asked)
 
     async def cancelled(self, ids: Sequence[UUID]) -> None:
-        """Cancel these jobs, as far as they are open."""
+        """Cancel those of these jobs that are open."""
         await self.read(lambda: admin.cancel(self._database, ids))
 
     async def enqueue(self, call: OperationCall) -> JobAnswer:
@@ -142,7 +142,7 @@ class JobOperations:
         return await stream_of(self._events(job.id, by), "text/event-stream; charset=utf-8", EVENT_HEADERS)
 
     async def _events(self, job_id: UUID, by: str) -> AsyncIterator[bytes]:
-        """A job's states, and what its attempts write, until it has ended."""
+        """A job's states and the text of its attempts, until it has ended."""
         state, sent_at = None, time.monotonic()
         try:
             async with aclosing(self.followers.follow(job_id, by)) as steps:
@@ -176,7 +176,7 @@ class JobOperations:
         return await self._job(call, call.id)
 
     async def _job(self, call: OperationCall, job_id: UUID) -> JobAnswer:
-        """The job, if it is the caller's; ApiError 404 otherwise."""
+        """The job, if it is the caller's; otherwise `ApiError` 404."""
         rows = await self._record.ask("admin/job", job_id=job_id)
         if not rows or rows[0].tenant != call.caller.tenant:
             raise missing("job", job_id)
@@ -184,7 +184,7 @@ class JobOperations:
 
 
 def entry_of(wanted: NewJob, key: str | None, at: str = "") -> tuple[Request, EnqueueOptions]:
-    """A job to enqueue; ApiError names its field, `at` a place in the body."""
+    """A job to enqueue. `ApiError` names the wrong field; `at` is the job's path in the body."""
     try:
         request = parse_request(wanted.kind, wanted.request)
     except InvalidJobError as error:
@@ -202,7 +202,7 @@ def entry_of(wanted: NewJob, key: str | None, at: str = "") -> tuple[Request, En
 
 
 def refusal(error: EntryError, at: str = "") -> ApiError:
-    """What is answered for a job that the queue refuses."""
+    """The error for a job that the queue refuses."""
     if isinstance(error, IdempotencyConflictError):
         return ApiError(409, str(error), code="idempotency_conflict", param=f"{at}idempotency_key")
     field = getattr(error, "field", None)

@@ -1,4 +1,4 @@
-"""`/api/kinds`: what jobs there are, and the JSON schemas of what they take and return."""
+"""`/api/kinds`: the kinds of jobs, with the JSON schemas of their requests and artifacts."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def request_class(name: str) -> type[BaseModel]:
 
 
 def without_model(schema: dict[str, Any]) -> None:
-    """A job may leave it to the queue which model is asked."""
+    """Remove `model` from the required fields: a job can leave the model to the queue."""
     schema["required"].remove("model")
 
 
 def kind_of(name: str) -> KindAnswer:
-    """A kind, as it is described."""
+    """The description of a kind."""
     kind, request = registry.find(name), request_class(name).model_json_schema()
     if name in BODIES:
         without_model(request)

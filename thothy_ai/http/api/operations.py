@@ -1,4 +1,4 @@
-"""`Operation`: one thing that `/api` does, declared once, for its route and for the document."""
+"""`Operation`: one operation of `/api`, declared once for its route and for the document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = "Idempotency-Key"
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """A request for an operation, whose query and body are of its declared classes."""
+    """A request for an operation, with query and body in the declared classes."""
 
     caller: Caller
     request: Request
@@ -33,7 +33,7 @@ class OperationCall:
 
     @property
     def id(self) -> UUID:
-        """The id in the path; ApiError 404 for what cannot be one."""
+        """The id in the path; `ApiError` 404 for an impossible one."""
         given = self.request.path_params["id"]
         try:
             return UUID(given)
@@ -42,7 +42,7 @@ class OperationCall:
 
     @property
     def key(self) -> str | None:
-        """The idempotency key, if it has one."""
+        """The request's idempotency key, if any."""
         return header(self.request.scope, KEY.lower().encode())
 
 
@@ -51,7 +51,7 @@ Run = Callable[[OperationCall], Awaitable[BaseModel | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method and a path; what it takes, and what it answers with: a model, or a stream of one of these types."""
+    """A method and a path, its input, and its answer: a model, or a stream of one of these media types."""
 
     method: str
     path: str
@@ -66,7 +66,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """How a generated client may call it."""
+        """The operation's name in generated clients."""
         parts = [part for part in self.path.removeprefix("/api/").split("/") if part != "{id}"]
         return "_".join([self.method.lower(), *parts, *(["one"] if self.path.endswith("{id}") else [])])
 
@@ -89,7 +89,7 @@ class Operation:
 async def stream_of(
     pieces: AsyncIterator[bytes], media: str, headers: Mapping[str, str] | None = None
 ) -> StreamingResponse:
-    """A stream whose first piece has been made: what fails until then is answered with its status."""
+    """A stream that starts once its first piece exists, so that an earlier failure sets the status."""
     first = await anext(pieces, b"")
 
     async def whole() -> AsyncIterator[bytes]:
@@ -101,5 +101,5 @@ async def stream_of(
 
 
 def missing(what: str, given: object) -> ApiError:
-    """There is no such thing for this tenant."""
+    """The error for a thing that this tenant does not have."""
     return ApiError(404, f"there is no {what} {str(given)!r}", code="not_found")

@@ -1,4 +1,4 @@
-"""`/api/review` and what people decide: the artifacts that wait, their current versions, and decisions on them."""
+"""`/api/review` and decisions: the artifacts that wait for a person, their current versions, and decisions on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thothy_ai.producer.decisions import CurrentVersion, Decision
 
 
 class ReviewOperations:
-    """The operations of people who have the last word. Threads read `database`, and `judges` check edits."""
+    """The operations for reviewers. `database` is read on threads; `judges` check edits."""
 
     def __init__(self, jobs: JobOperations, database: Engine, judges: Judges) -> None:
         self._jobs, self._database, self._judges = jobs, database, judges

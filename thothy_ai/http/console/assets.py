@@ -1,5 +1,5 @@
-"""Static files, which browsers keep: the address of each changes with its content. They are sent compressed; pages are
-not, because what compresses a page's token beside a text of a stranger tells the token.
+"""Static files, which browsers cache: a file's address changes with its content. They are sent compressed. Pages are
+not, because compressing a page's token together with a stranger's text would leak the token.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Kept(StaticFiles):
 
 
 def assets() -> ASGIApp:
-    """What answers requests for the console's files."""
+    """The application that serves the console's files."""
     return GZipMiddleware(_Kept(directory=FOLDER))
 
 
 @cache
 def asset(name: str) -> str:
-    """The address of a file, from the console's own."""
+    """The address of a file, relative to the console."""
     return f"static/{name}?{hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()[:12]}"

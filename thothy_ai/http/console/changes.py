@@ -1,4 +1,4 @@
-"""The audit log: what people changed in the console, who, when, and what was there before."""
+"""The audit log: who changed what in the console, when, and the state before."""
 
 from __future__ import annotations
 

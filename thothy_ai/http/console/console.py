@@ -53,7 +53,7 @@ TOO_LONG = "57014"  # Postgres' code for a statement that reached its limit
 
 
 def _bounded(scope: Scope, receive: Receive) -> Receive:
-    """Receives a form of bounded size and time, which a page of this site has sent; it raises `ApiError` otherwise."""
+    """Receives a form of bounded size and time from a page of this site; otherwise raises `ApiError`."""
     until, received = time.monotonic() + FORM_SECONDS, 0
 
     async def bounded() -> Message:
@@ -76,7 +76,7 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
 
 
 class Console:
-    """Owns connections to Postgres, and what its pages keep; `close` ends their streams."""
+    """Owns connections to Postgres and the pages with their state; `close` ends their streams."""
 
     def __init__(self, settings: Settings) -> None:
         self._database = make_engine(settings, application="serve", session=PAGE_SESSION)
@@ -132,7 +132,7 @@ class Console:
         return RedirectResponse(f"{ROOT}/{'review' if viewer and viewer.tenant else 'now'}", 303, HEADERS)
 
     async def events(self, request: Request, viewer: Viewer) -> Response:
-        """What is away, for pages of which nothing else is live."""
+        """The unreachable services, for pages on which nothing else is live."""
         return await self.site.stream(request, viewer, beats())
 
     async def sign_in(self, request: Request) -> Response:
@@ -151,7 +151,7 @@ class Console:
         return await self.site.read(lambda: self.site.sign_in(request, viewer, to))
 
     async def enter(self, request: Request) -> Response:
-        """A link shows a button first: programs that preview links would use it up."""
+        """Show a button first: programs that preview links would use the link up."""
         if request.method == "GET":
             return self.site.render(request, None, "enter.html", token=request.query_params.get("token", ""))
         async with request.form(max_fields=2) as form:
@@ -162,7 +162,7 @@ class Console:
         return await self.site.read(lambda: self.site.sign_in(request, viewer, ROOT))
 
     async def sign_out(self, request: Request) -> Response:
-        """End the session, so that no copy of its cookie is of use."""
+        """End the session, so that copies of its cookie are useless."""
         viewer = await self.site.viewer(request)
         if viewer is not None:
             async with request.form(max_fields=1) as form:
@@ -199,7 +199,9 @@ class ErrorText:
 
 
 def _asked_from(request: Request) -> str:
-    """The page of the console that led here, if one did; a page that asks is none, and what it was asked from is."""
+    """The page of the console that led here, if any. For a page that asks for confirmation, it is the page
+    before it.
+    """
     try:
         came = urlsplit(request.headers.get("referer", ""))
     except ValueError:

@@ -1,6 +1,6 @@
-"""Dead letters: dead jobs by kind and reason, queued again or deleted, some or all that match; and quarantine.
+"""Dead jobs by kind and reason, to be queued again or deleted, some or all that match; and quarantine.
 
-A filter is the page's address. What is changed are the jobs that were dead when their number was stated.
+The page's address holds the filter. A change affects the jobs that were dead when their number was stated.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DeadPages:
         )
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """Say what a change would do, and ask for it."""
+        """Say what a change would do, and ask for confirmation."""
         action, every = action_in(form, VERBS), form.get("which") == "all"
         selection = await self._chosen(viewer, form)
         selection = await self._site.read(lambda: dead_letters.until_now(self._site.database, selection))
@@ -120,7 +120,7 @@ class DeadPages:
         return self._site.done(request, f"{ROOT}/dead?{query}", f"{counted(number, 'job')} {DONE[action]}.")
 
     async def _chosen(self, viewer: Viewer, form: FormData) -> Selection:
-        """The jobs that a form is about: those ticked, or all that match its filter."""
+        """The jobs that a form selects: the ticked ones, or all that match its filter."""
         if form.get("which") == "all":
             return await self._selection(QueryParams(str(form.get("query", ""))), viewer)
         try:
@@ -132,7 +132,7 @@ class DeadPages:
         return Selection(ids, tenant=viewer.tenant)
 
     async def _selection(self, query: QueryParams, viewer: Viewer) -> Selection:
-        """The dead jobs that an address names, of those that the viewer sees."""
+        """The dead jobs that an address selects, among those visible to the viewer."""
         kinds, reasons = ([each.strip() for each in query.getlist(name) if each.strip()] for name in ("kind", "reason"))
         tenant = viewer.tenant or query.get("tenant", "").strip() or None
 

@@ -1,4 +1,4 @@
-"""What the page of drains has as CSV: a head, and a row for each name, reason, kind, drain or stretch of time."""
+"""The tables of the drains page as CSV: a header, and a row per name, reason, kind, drain or period."""
 
 from __future__ import annotations
 

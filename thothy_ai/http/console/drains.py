@@ -1,4 +1,4 @@
-"""Past drains and the bill: how long the queue took to empty, what was spent, and what for.
+"""Past drains and the bill: how long the queue took to empty, and how much was spent on what.
 
 A drain has a page of its own, whose address names the moment at which it began. Every table can be had as CSV.
 """
@@ -29,7 +29,7 @@ MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class DrainWindow:
-    """What a page is about: a window that ends now, or a recorded drain."""
+    """The period of a page: a window that ends now, or a recorded drain."""
 
     report: DrainReport
     drains: Sequence[RecordedDrain]
@@ -113,7 +113,7 @@ class DrainPages:
 
 
 def _spent(report: DrainReport, by: Dimension) -> dict[str, Any]:
-    """What both pages show of a report: yields by kind, waste by reason, and the bill."""
+    """The part of a report that both pages show: yields by kind, waste by reason, and the bill."""
     waste = sorted(report.total.wasted.items(), key=lambda each: -each[1])
     return {
         "report": report,

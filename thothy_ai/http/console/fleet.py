@@ -1,4 +1,4 @@
-"""Engines, and what is paused: of the whole installation, therefore for viewers of all tenants."""
+"""Engines and pauses. They belong to the whole installation, so only viewers of all tenants see them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from thothy_ai.http.errors import ApiError
 from thothy_ai.queue.control import Control, read_control, set_paused
 from thothy_ai.queue.pauses import SCOPES, Pause, Scope, pause_part, read_pauses, resume_part
 
-ENDED = timedelta(days=1)  # of engines that are listed after their end
+ENDED = timedelta(days=1)  # that engines are listed after their end
 
 
 class FleetPages:
-    """What an installation runs on, and how it is paused."""
+    """The engines of an installation, and its pauses."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -94,7 +94,7 @@ class FleetPages:
         return self._site.done(request, f"{ROOT}/{_page_in(form)}", says)
 
     async def _check_known(self, scope: Scope, name: str) -> None:
-        """ApiError 400 for a kind or an engine that there is not: the pause would hold nothing back."""
+        """Raise `ApiError` 400 for an unknown kind or engine: the pause would have no effect."""
         database, settings = self._site.database, self._site.settings
         said = None
         if scope == "kind":
@@ -106,7 +106,7 @@ class FleetPages:
 
 
 def _is_of_nothing(database: Engine, scope: Scope, name: str) -> bool:
-    """Whether no job is of this tenant or model, as far as is known at a short look, and no engine serves the model."""
+    """Whether a quick look finds no job of this tenant or model, and no engine that serves the model."""
     if scope not in {"tenant", "model"}:
         return False
     if scope == "model":
@@ -133,5 +133,5 @@ def _named(what: tuple[str, str] | None) -> str:
 
 
 def _page_in(form: FormData) -> str:
-    """The page that a form was on: the one of models pauses them, too."""
+    """The page that a form was on: the models page can pause models as well."""
     return "models" if form.get("back") == "models" else "engines"

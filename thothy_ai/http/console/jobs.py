@@ -1,7 +1,7 @@
 """Jobs: the list with its filters, changes of many at once, and one job in full.
 
-A filter is the page's address, so that it can be kept and sent. A change states how many jobs it is about before it is
-made, also one of all that match.
+The page's address holds the filter, so that it can be bookmarked and sent. Before any change, the page states how many
+jobs it affects, even for all that match.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from thothy_ai.queue.changes import Change
 from thothy_ai.queue.live import TextPiece
 
 PAGE = 50  # jobs
-MAX_MATCHING = 1_000_000  # jobs that one change is about
+MAX_MATCHING = 1_000_000  # jobs per change
 MAX_OUTPUTS = 50
-MAX_LINE = 300  # characters of an error where it is one of many things
+MAX_LINE = 300  # characters of an error in a list
 MAX_ERRORS = 5  # that are shown in full
-MAX_RECORDED = 1_000  # jobs of a change
+MAX_RECORDED = 1_000  # jobs recorded per change
 PRIORITY, MAX_PRIORITY = re.compile("-?[0-9]{1,3}"), 100
 MAX_SHOWN_CHARS = 20_000  # of a live text
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
@@ -72,7 +72,7 @@ FIELDS = ("kind", "key", "source", "model", "reason", "tenant")
 
 
 class JobPages:
-    """Owns what follows the jobs that are shown."""
+    """Owns the followers of the shown jobs."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -143,7 +143,7 @@ class JobPages:
                 yield part or None
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """Say what a change would do, and ask for it."""
+        """Say what a change would do, and ask for confirmation."""
         action, every = action_in(form, ACTIONS), form.get("which") == "all"
         chosen = await self._chosen(viewer, form, action)
         return self._site.render(
@@ -184,8 +184,8 @@ class JobPages:
         return self._site.done(request, f"{ROOT}/jobs?{query}" if query else f"{ROOT}/jobs", says)
 
     async def _chosen(self, viewer: Viewer, form: FormData, action: str) -> dict[UUID, str]:
-        """The jobs that a form is about, and their states: those ticked, or all that match its filter, as far as the
-        viewer sees them and the action can change them.
+        """The jobs that a form selects, and their states: the ticked ones, or all that match its filter, if the viewer
+        may see them and the action can change them.
         """
         if form.get("which") == "all":
             listed = list_of(QueryParams(str(form.get("query", ""))), viewer)
@@ -236,7 +236,7 @@ class JobPages:
         return job
 
     def _values(self, job: Mapping[str, Any], why: str | None) -> dict[str, Any]:
-        """What the live part of a job's page shows."""
+        """The values for the live part of a job's page."""
         price = self._site.settings.price_per_compute_hour
         return {
             "job": job,
@@ -253,7 +253,7 @@ class JobPages:
         }
 
     async def events(self, request: Request, viewer: Viewer) -> Response:
-        """One job: the parts of its page as they change, and what it writes."""
+        """The stream of one job: the parts of its page as they change, and its text."""
         job = await self._seen(request, viewer)
         why = await self._site.read(lambda: self._waits(job["id"]))
         return await self._site.stream(request, viewer, self._parts(viewer, job, why, whole=is_whole(request)))
@@ -263,7 +263,7 @@ class JobPages:
     ) -> AsyncIterator[str | None]:
         job_id, shown, text, of = job["id"], (job["state"], job["attempt"]), "", 0
         context = {"viewer": viewer} | ({"whole": True} if whole else {})
-        yield self._site.fragment("job_part.html", **context, **self._values(job, why))  # it may have changed
+        yield self._site.fragment("job_part.html", **context, **self._values(job, why))  # the job may have changed
         while True:
             try:
                 async with aclosing(self.followers.follow(job_id, viewer.identity)) as steps:
@@ -305,7 +305,7 @@ class JobPages:
 
 
 def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
-    """The jobs that an address names, of those that the viewer sees."""
+    """The jobs that an address selects, among those visible to the viewer."""
     given = {name: query.get(name, "").strip() or None for name in FIELDS}
     states = query.getlist("state")
     for state in states:
@@ -324,12 +324,12 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
 
 
 def list_of(query: QueryParams, viewer: Viewer) -> JobList:
-    """The list that an address names, of the jobs that the viewer sees."""
+    """The list that an address selects, of jobs visible to the viewer."""
     return JobList(filter_of(query, viewer), *span_in(query))
 
 
 def _id_in(query: QueryParams, name: str, prefix: str = "") -> UUID | None:
-    """The id under a name; ApiError for what cannot be one: without it, the filter would let everything through."""
+    """The id under a name; `ApiError` for an invalid one: ignoring it would let everything through the filter."""
     if not (given := query.get(name, "").strip()):
         return None
     try:
@@ -382,13 +382,13 @@ def _why(job: JobSnapshot) -> str | None:
 
 
 def _steps(job: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
-    """What happened to a job: when, what, and the detail; in order."""
+    """The history of a job, in order: the time, the event, and the detail."""
     steps = [(job["enqueued_at"], "enqueued", "")]
     for each in job["attempts"]:
         said = ": ".join(part for part in (each["reason"], each["detail"]) if part)
         steps.append((each["started_at"], f"attempt {each['attempt']} started", f"on {each['worker']}"))
         steps.append((each["finished_at"], f"attempt {each['attempt']} {each['outcome']}", said))
-    events = (event for event in job["events"] if event["event"] not in {"rejected", "dead"})  # told by the attempt
+    events = (event for event in job["events"] if event["event"] not in {"rejected", "dead"})  # told by attempts
     steps += [(event["at"], event["event"], event["detail"] or "") for event in events]
     if job["finished_at"] is not None:
         steps.append((job["finished_at"], job["state"], job["detail"] or ""))
@@ -396,19 +396,19 @@ def _steps(job: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
 
 
 def _long_errors(job: Mapping[str, Any]) -> list[str]:
-    """The latest errors that do not fit in a line, each once."""
+    """The latest distinct errors that do not fit in a line."""
     details = [job["detail"], *(each["detail"] for each in reversed(job["attempts"]))]
     return list(dict.fromkeys(each for each in details if each and len(each) > MAX_LINE))[:MAX_ERRORS]
 
 
 def _attempt(attempt: Mapping[str, Any], per_hour: float | None) -> dict[str, Any]:
-    """An attempt as it is shown, with its own price."""
+    """The values that are shown of an attempt, with its price."""
     took = (attempt["finished_at"] - attempt["started_at"]).total_seconds()
     return {**attempt, "took": took, "price": None if per_hour is None else attempt["device_seconds"] / HOUR * per_hour}
 
 
 def _commands(job: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What does the same in a terminal and in Python."""
+    """The commands for this job in a terminal and in Python."""
     job_id = job["id"]
     shell = "\n".join(f"thothy jobs {verb} {job_id}" for verb in ("show", "watch", "cancel"))
     python = f"""\

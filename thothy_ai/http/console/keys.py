@@ -42,7 +42,7 @@ class KeyPages:
         return await self._page(request, viewer, viewer.tenant or self._site.settings.tenant)
 
     async def _page(self, request: Request, viewer: Viewer, tenant: str, made: str | None = None) -> Response:
-        """The keys that the viewer sees, and the one that was just made, which is shown this once."""
+        """The page of the keys that the viewer sees. A key that was just made is shown this once."""
         known = (await self._site.read(self._read)).values()
         sessions = await self._site.read(lambda: self._site.sessions.open(viewer.tenant, SHOWN))
         return self._site.render(
@@ -94,7 +94,7 @@ class KeyPages:
         return await self._page(request, viewer, tenant, made)
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """Ask whether a key is to be revoked."""
+        """Ask for confirmation before a key is revoked."""
         return self._site.render(request, viewer, "keys_ask.html", key=await self._chosen(viewer, form))
 
     async def revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
@@ -117,12 +117,12 @@ class KeyPages:
         return key
 
     def _read(self) -> dict[str, ApiKey]:
-        """All keys by id, those that were made a moment ago, too."""
+        """All keys by id, including those made a moment ago."""
         with self._site.database.connect() as connection:
             return {key.id: key for key in list_keys(connection)}
 
     async def sign_out(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """End one session, or all of a key, which stays valid."""
+        """End one session, or all sessions of a key. The key stays valid."""
         key, given = str(form.get("key", "")) or None, str(form.get("session", ""))
         try:
             session = UUID(given) if given else None
@@ -139,7 +139,7 @@ class KeyPages:
 
 
 def _whole_in(form: FormData, name: str) -> int | None:
-    """A whole number that a form may give."""
+    """An optional whole number of a form."""
     given, most = str(form.get(name, "")).strip(), MOST[name]
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""Models and adapters: which engines serve each, what waits for one that none serves, and aliases for jobs to name."""
+"""Models and adapters: the engines that serve each, jobs that wait for one without engines, and aliases for jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thothy_ai.queue.status import unserved_jobs
 
 
 class ModelPages:
-    """They are about the whole installation: engines serve all tenants."""
+    """These pages are about the whole installation: engines serve all tenants."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -1,4 +1,4 @@
-"""The page of the moment: the queue, its engines, what is late, what fires, and today's yield."""
+"""The overview page: the queue, its engines, late jobs, firing alarms, and today's yield."""
 
 from __future__ import annotations
 

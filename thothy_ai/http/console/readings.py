@@ -20,7 +20,7 @@ from thothy_ai.settings import Settings
 
 READ_SECONDS = 1.0  # between two readings of a source
 ALERT_SECONDS = 5.0  # between two of Prometheus, which judges its alerts every 15 s
-LINGER_SECONDS = 20.0  # for which sources are read after the last viewer has left: pages are loaded again
+LINGER_SECONDS = 20.0  # that sources are still read after the last viewer has left: pages are reloaded
 FIRST_SECONDS = 2.0  # for the first readings
 NAMES = {"record": "Postgres", "workers": "Redis", "engine": "The engine of this machine"}
 
@@ -41,12 +41,12 @@ class FleetSource:
 
 
 class Readings:
-    """Owns the threads that read, and what they have read."""
+    """Owns the reading threads and the latest readings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._pollers: dict[str, Poller[Any]] = {}
-        self._last: dict[str, Any] = {}  # of each source, what is shown while it does not answer
+        self._last: dict[str, Any] = {}  # the last reading of each source, shown while the source does not answer
         self._alarms = Alarms()
         self._viewers = 0
         self._left_at = 0.0
@@ -72,7 +72,7 @@ class Readings:
         return cast("DayFigures | None", self._latest("day"))
 
     def away(self) -> list[tuple[str, str]]:
-        """Which services do not answer, and why, as far as they have been asked."""
+        """The services that did not answer when last asked, and why."""
         asked = ((name, poller.latest) for name, poller in self._pollers.items() if poller.polled.is_set())
         return [(NAMES[name], part.why) for name, part in asked if name in NAMES and isinstance(part, Unreachable)]
 
@@ -97,7 +97,9 @@ class Readings:
 
     @property
     def judges(self) -> bool:
-        """Whether all sources have been read since someone looks, but for Prometheus, so that no alarm means none."""
+        """Whether all sources but Prometheus have been read since viewing began, so that an empty list means
+        no alarms.
+        """
         asked = [poller for name, poller in self._pollers.items() if name != "alerts"]
         return bool(asked) and all(poller.polled.is_set() for poller in asked)
 
@@ -123,7 +125,7 @@ class Readings:
             self._rest_later()
 
     async def begin(self) -> None:
-        """Start reading, if nobody has looked before, and wait a little for the first readings."""
+        """Start reading for the first viewer, and wait a little for the first readings."""
         settings = self._settings
         if not self._pollers:
             self._pollers = {

@@ -1,8 +1,8 @@
-"""The editor's page: what waits for a decision, one artifact as readers will see it, and what a person decides on it.
+"""The editor's pages: artifacts that wait for a decision, one artifact as readers will see it, and the decision form.
 
-What someone writes is kept in the database while they write, for their session: a page that is loaded again goes on
-with it, and so does a later session of theirs. Only a decision that uses it ends it. Two people on one artifact see
-each other, and who decides second is told by whom.
+Edits are saved to the database as drafts while a person types. A reloaded page, or a later session of the same person,
+continues with the draft; only a decision that uses it ends it. Two people on one artifact see each other, and the one
+who decides second learns who was first.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from thothy_ai.jobs.publishing.html import html
 from thothy_ai.producer.decisions import DECIDED, MAX_NOTE_CHARS, CurrentVersion, Decision, leaves
 
 LISTED = 200  # artifacts that wait
-MAX_KEPT = 10_000  # artifacts of which a list's words are kept
-MAX_SHOWN = 100_000  # characters of an artifact, its source and what is written: more is shown if it is asked for
+MAX_KEPT = 10_000  # artifacts whose list entries are cached
+MAX_SHOWN = 100_000  # characters of an artifact, its source and the draft; the rest is shown on request
 NEAR = 100  # characters on either side of a change that a comparison shows
 FIELD = "field:"  # begins the name of an input
 NOTE = "note:"  # begins the name of a draft that is the note of a decision
-NOTED = (Action.REJECT, Action.SEND_BACK)  # which need a note
+NOTED = (Action.REJECT, Action.SEND_BACK)  # the actions that need a note
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
     Action.HOLD: "held", Action.REOPEN: "reopened",
@@ -53,12 +53,12 @@ DONE = {
 
 
 class ReviewPages:
-    """Drafts and decisions are in the database; only what a list says of the latest artifacts is kept here."""
+    """Drafts and decisions are in the database; only the list entries of the latest artifacts are cached here."""
 
     def __init__(self, site: Site) -> None:
         registry.names()  # loads the kinds, for which the first list would wait
         self._site = site
-        self._abouts: dict[WaitingArtifact, tuple[str, int]] = {}  # which do not change
+        self._abouts: dict[WaitingArtifact, tuple[str, int]] = {}  # title and findings never change
         piece = "/review/{id:uuid}"
         self.routes = [
             site.page("/review", self.list_),
@@ -122,7 +122,7 @@ class ReviewPages:
         )
 
     async def others(self, request: Request, viewer: Viewer) -> Response:
-        """Who else looks at it. Asking says that one still does."""
+        """The other viewers of an artifact. Each request also records that this viewer is still looking."""
         current = await self._current(request.path_params["id"], viewer)
 
         def read() -> Sequence[Any]:
@@ -137,7 +137,7 @@ class ReviewPages:
         return HTMLResponse(part, headers=HEADERS)
 
     async def draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """Keep what is written so far, and say what has changed and what the checks find in it."""
+        """Save the draft, and show its changes and the findings of the checks."""
         current = await self._current(request.path_params["id"], viewer)
         version = _version_in(form)
         if version != current.version:
@@ -163,7 +163,7 @@ class ReviewPages:
         body = None
         if action == Action.EDIT:
             body = current.body or {}
-            if version == current.version:  # otherwise somebody was faster, which `decide` says
+            if version == current.version:  # otherwise somebody was faster; `decide` reports it
                 _check_texts(current, texts)
                 body = _written(current, texts)
         try:
@@ -206,7 +206,7 @@ class ReviewPages:
         return self._site.done(request, address + _filter_of(request), says, f"{ROOT}/review/{job_id}")
 
     async def _waiting(self, request: Request, viewer: Viewer) -> list[WaitingArtifact]:
-        """What waits and matches the filter of the address. One more than is listed says that there are more."""
+        """The waiting artifacts that match the address's filter. One more than is listed tells that there are more."""
         kind, held = request.query_params.get("kind") or None, "held" in request.query_params
         states = [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, *([ReviewState.HELD] if held else [])]
         return await self._site.read(
@@ -224,7 +224,7 @@ class ReviewPages:
     def _about(
         self, waiting: Sequence[WaitingArtifact], viewer: Viewer
     ) -> tuple[dict[UUID, tuple[str, int]], dict[UUID, str]]:
-        """The title or the first words of each artifact and the number of its findings; and who else looks at some.
+        """The title or first words of each artifact, the number of its findings, and its other viewers.
 
         Texts are read once: a list is loaded again after each decision.
         """
@@ -242,7 +242,7 @@ class ReviewPages:
         return {each.job_id: kept[each] for each in waiting if each in kept}, names
 
     def _go_on(self, current: CurrentVersion, viewer: Viewer) -> tuple[int, Mapping[str, str]]:
-        """As `_look`, with what the viewer has left behind in an earlier session."""
+        """Like `_look`, continuing the viewer's drafts of earlier sessions."""
         wanted = {"job_id": current.job_id, "session": viewer.session, "viewer": viewer.identity}
         with self._site.database.begin() as connection:
             connection.execute(statement("http/go_on_with_review"), wanted)
@@ -251,8 +251,8 @@ class ReviewPages:
     def _look(
         self, job_id: UUID, viewer: Viewer, version: int, texts: Mapping[str, str] | None = None
     ) -> tuple[int, Mapping[str, str]]:
-        """Note that a viewer looks, with the texts that they have written about a version; returns all that they have
-        written in this session, and the version that it is about.
+        """Record that a viewer is looking, and their edits to a version. Returns all their edits in this session, and
+        the version that they edit.
         """
         values = {
             "job_id": job_id,
@@ -279,14 +279,14 @@ def _filter_of(request: Request) -> str:
 
 
 def _as_artifact(current: CurrentVersion) -> dict[str, Any]:
-    """The version as exports take it."""
+    """The version in the form that exports take."""
     asked = current.request if isinstance(current.request, Mapping) else {}
     own = {"kind": current.kind, "body": current.body, "text": current.text or "", "locale": current.locale or ""}
     return {**asked, **own}
 
 
 def _actions(current: CurrentVersion) -> list[Action]:
-    """What may be decided on this version."""
+    """The decisions that are possible on this version."""
     if current.review in DECIDED:
         return [Action.REOPEN]
     draft = current.problem is not None or current.body is None
@@ -301,7 +301,7 @@ def _after(ids: Sequence[UUID], place: int) -> UUID | None:
 def _fields(
     body: Mapping[str, Any], drafted: Mapping[str, str], numbered: Sequence[tuple[int, Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """The texts of an artifact, each with its pieces between the borders of findings, and as it is being written."""
+    """The texts of an artifact, each cut at the borders of findings, and its draft."""
     return [
         {
             "part": part,
@@ -333,7 +333,7 @@ def _version_in(form: FormData) -> int:
 
 
 def _texts_in(form: FormData) -> dict[str, str]:
-    """What a form has of the texts by their fields, and the note of a decision."""
+    """The texts in a form by their fields, and the note of a decision."""
     texts = {
         name.removeprefix(FIELD): value.replace("\r\n", "\n")
         for name, value in form.multi_items()
@@ -357,13 +357,13 @@ def _check_texts(current: CurrentVersion, texts: Mapping[str, str]) -> None:
 
 
 def _unused(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, str]:
-    """What of these texts the version does not have."""
+    """The texts that differ from the version's."""
     now = dict(leaves(current.body or {}))
     return {part: text for part, text in texts.items() if text.strip() not in {"", str(now.get(part, "")).strip()}}
 
 
 def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any]:
-    """The version with these texts. An entry of a list whose texts were all emptied is left out."""
+    """The version with these texts. List entries whose texts were all emptied are left out."""
     body = deepcopy(current.body or {})
     for part, text in texts.items():
         inner: Any = body
@@ -371,14 +371,14 @@ def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any
         for step in path:
             inner = inner[int(step)] if isinstance(inner, list) else inner[step]
         key: Any = int(last) if isinstance(inner, list) else last
-        if text.strip() != inner[key].strip():  # what nobody touched stays as it is, spaces included
+        if text.strip() != inner[key].strip():  # untouched texts keep their spaces
             inner[key] = text.strip()
     _drop_empty(body)
     return body
 
 
 def _changes(current: CurrentVersion, texts: Mapping[str, str]) -> list[tuple[str, list[DiffPart]]]:
-    """How what is written differs from the version, by field; of what stays the same, only what is near."""
+    """The differences between a draft and the version, by field, with a little unchanged text around them."""
     changes = []
     for part, value in leaves(current.body or {}):
         if isinstance(value, str) and part in texts and value.strip() != texts[part].strip():

@@ -20,11 +20,11 @@ MAX_NEWER = 100  # jobs that are counted
 
 @dataclass(eq=False, slots=True)
 class ShownJobs:
-    """The jobs of one open page, and the list that they are a part of, if they are its beginning."""
+    """The jobs of one open page, and their list, if they are the beginning of one."""
 
     ids: Sequence[UUID]
     of: JobList | None = None
-    newer: int = 0  # jobs of the list that have come since, up to `MAX_NEWER`
+    newer: int = 0  # newer jobs of the list, up to `MAX_NEWER`
 
 
 class SharedRows:
@@ -54,7 +54,7 @@ class SharedRows:
 
     async def _read_again(self) -> None:
         while self._pages and not self._site.ending:
-            with suppress(DatabaseError):  # the pages say so, and keep what they show
+            with suppress(DatabaseError):  # the pages report it, and keep their rows
                 await self._site.read(self._read)
             await asyncio.sleep(READ_SECONDS)
         self._rows, self._newest = {}, {}

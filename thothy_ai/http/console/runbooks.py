@@ -1,4 +1,4 @@
-"""The runbooks of alarms, as the documentation has them."""
+"""The runbooks of alarms, rendered from the documentation."""
 
 from __future__ import annotations
 

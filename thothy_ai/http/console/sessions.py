@@ -1,7 +1,7 @@
-"""Who looks at the console: sign-in by a key or a link that works once, and sessions in a signed cookie.
+"""The console's viewers: sign-in by a key or a one-time link, and sessions in a signed cookie.
 
-A session names its viewer and ends after half a day; and within seconds once the viewer signs out, an operator ends it,
-or its key is revoked. Each has a token of its own that forms send back: no other site's page can act for a viewer.
+A session names its viewer. It ends after half a day, or within seconds after the viewer signs out, an operator ends it,
+or its key is revoked. Forms send back the session's own token, so that no other site's page can act for a viewer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SESSION_SECONDS: Final = 12 * 3600
 
 
 class ViewerRole(IntEnum):
-    """What a viewer may do; each may do what the ones before may."""
+    """What a viewer may do. Each role includes the ones before it."""
 
     READER = 0  # look
     EDITOR = 1  # decide on artifacts
@@ -36,7 +36,9 @@ class ViewerRole(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A signed-in person. `tenant` None: of all tenants. `key`: the id of the API key that signed in, if one did."""
+    """A signed-in person. `tenant` is None for viewers of all tenants. `key` is the id of the API key that signed in,
+    if any.
+    """
 
     name: str
     role: ViewerRole
@@ -44,16 +46,18 @@ class Viewer:
     key: str | None
     csrf: str
     session: UUID
-    personal: bool = True  # the name: `thothy console` without one takes that of an account
+    personal: bool = True  # whether a person gave the name; otherwise `thothy console` took the account's
 
     @property
     def signature(self) -> str:
-        """Who it is, on what they change: the name, and the key that signed in, which names alone do not tell."""
+        """The author of a change: the name, and the key that signed in, since names alone do not identify anyone."""
         return f"{self.name} ({self.key})" if self.key and self.key != self.name else self.name
 
     @property
     def identity(self) -> str:
-        """Whose drafts a session may go on with: of its key or name, or only its own if an account gave the name."""
+        """The owner of drafts that a session can continue: its key or name, or only itself if an account gave
+        the name.
+        """
         return self.key or (f"{self.tenant or '*'} {self.name}" if self.personal else str(self.session))
 
     def sees(self, tenant: str) -> bool:
@@ -61,7 +65,7 @@ class Viewer:
 
 
 def viewer_of_key(key: ApiKey) -> Viewer | None:
-    """Who signs in with this key; None if it may not read."""
+    """The viewer that a key signs in; None if the key may not read."""
     scopes = key.scopes
     if scopes.isdisjoint({"read", "review", "admin"}):
         return None
@@ -71,9 +75,8 @@ def viewer_of_key(key: ApiKey) -> Viewer | None:
 
 
 class Sessions:
-    """Signs sessions, and records them so that they can be ended.
-
-    The secret is the installation's, so that each server reads others' cookies.
+    """Signs sessions, and records them so that they can be ended. All servers of an installation share the secret, so
+    each reads the others' cookies.
     """
 
     def __init__(self, database: Engine) -> None:
@@ -100,7 +103,7 @@ class Sessions:
         return str(self._serializer().dumps(values))
 
     def viewer(self, cookie: str) -> Viewer | None:
-        """The viewer of a session; None if it is not ours, or over."""
+        """The viewer of a session; None for a foreign or ended session."""
         try:
             name, role, tenant, key, csrf, session, personal = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
         except (BadData, ValueError):
@@ -108,7 +111,7 @@ class Sessions:
         return Viewer(name, ViewerRole(role), tenant, key, csrf, UUID(session), personal)
 
     def enter(self, token: str) -> Viewer | None:
-        """The viewer of a link, which works once; None if it was used, or is too old."""
+        """The viewer of a one-time link; None if it was used or has expired."""
         row = use_link(self._database, token)
         if row is None:
             return None
@@ -116,13 +119,13 @@ class Sessions:
         return Viewer(row.name, role, row.tenant, None, token_urlsafe(16), uuid7(), row.personal)
 
     def open(self, tenant: str | None, limit: int) -> list[Row[Any]]:
-        """Who is signed in to this tenant; None: to any."""
+        """The sessions of this tenant; None: of all tenants."""
         wanted = {"seconds": SESSION_SECONDS, "tenant": tenant, "limit": limit}
         with self._database.connect() as connection:
             return list(connection.execute(statement("http/open_sessions"), wanted))
 
     def end(self, *, session: UUID | None = None, key: str | None = None, tenant: str | None = None) -> list[str]:
-        """End a session, or all of a key; returns the names of those who are signed out."""
+        """End a session, or all sessions of a key. Returns the names of the signed-out viewers."""
         wanted = {"id": session, "key_id": key, "tenant": tenant}
         with self._database.begin() as connection:
             return [row.name for row in connection.execute(statement("http/end_sessions"), wanted)]

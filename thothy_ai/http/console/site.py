@@ -1,4 +1,4 @@
-"""`Site`: what the console's pages share: who looks, templates, reading, and the record of what people change."""
+"""`Site`: shared by the console's pages: viewers, templates, reading, and the record of changes."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ Read = Callable[[Request, Viewer], Awaitable[Response]]
 Change = Callable[[Request, Viewer, FormData], Awaitable[Response]]
 
 ROOT = "/console"
-NOTICE = "thothy_notice"  # the cookie of what the last action did, which the next page shows
+NOTICE = "thothy_notice"  # the cookie with the result of the last action, for the next page
 MAX_NOTICE = 500  # characters
 MAX_NOTE = 500  # characters, as of the command line
-SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
-ACCESS_SECONDS = 2.0  # after which a session that was ended, or whose key was revoked, is refused
-PAGE_THREADS = 6  # that wait for the database: pages must not take those of the API
+SESSION_CHECK_SECONDS = 10.0  # between two checks of a stream's session
+ACCESS_SECONDS = 2.0  # after which an ended session, or one with a revoked key, is refused
+PAGE_THREADS = 6  # that wait for the database; the API has its own
 PAGE_SECONDS = 10  # for one statement of a page
-# A plan that is made for all values of a filter suits none: most filters are left empty.
+# A generic plan for all values of a filter suits none of them: most filters are empty.
 PAGE_SESSION = {"statement_timeout": f"{PAGE_SECONDS}s", "plan_cache_mode": "force_custom_plan"}
 MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
-MAX_TEXT = 25_000  # characters of one text, unless a page is asked for in full: it is rendered on the door's event loop
+MAX_TEXT = 25_000  # characters of one text, unless requested in full: the door's event loop renders it
 UNSEEN = re.compile(  # not the joiners of words and emoji, U+200C and U+200D
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -80,7 +80,7 @@ EVENT_HEADERS = {**HEADERS, "x-accel-buffering": "no"}  # nginx would collect ev
 
 @dataclass(slots=True)
 class ChangeRecord:
-    """What a change was made to, and what came of it, as they are recorded."""
+    """The recorded target and result of a change."""
 
     before: dict[str, Any] | None = None
     after: dict[str, Any] = field(default_factory=dict)
@@ -135,12 +135,12 @@ class Site:
         self._templates.globals |= {"Role": ViewerRole, "root": ROOT, "asset": asset}
 
     def page(self, path: str, read: Read, role: ViewerRole = ViewerRole.READER) -> Route:
-        """A page that viewers of at least this role may see."""
+        """The route of a page that viewers of at least this role may see."""
 
         async def answer(request: Request) -> Response:
             viewer = await self.viewer(request)
             if viewer is None:
-                if "hx-request" in request.headers:  # a part of a page, into which no other page is to be put
+                if "hx-request" in request.headers:  # htmx would insert a whole page into a part
                     return Response(status_code=401, headers={**HEADERS, "hx-redirect": f"{ROOT}/sign-in"})
                 return RedirectResponse(f"{ROOT}/sign-in?next={quote(_address(request))}", 303, HEADERS)
             allow(viewer, role)
@@ -150,7 +150,7 @@ class Site:
         return Route(ROOT + path, answer, methods=["GET"])
 
     def action(self, path: str, change: Change, role: ViewerRole = ViewerRole.OPERATOR) -> Route:
-        """A form that viewers of at least this role may send."""
+        """The route of a form that viewers of at least this role may send."""
 
         async def answer(request: Request) -> Response:
             viewer = await self.viewer(request)
@@ -165,7 +165,7 @@ class Site:
         return Route(ROOT + path, answer, methods=["POST"])
 
     async def viewer(self, request: Request) -> Viewer | None:
-        """Who sent the request, if their session holds."""
+        """The viewer who sent the request, if the session is valid."""
         if (cookie := request.cookies.get(COOKIE)) is None:
             return None
         viewer = await self._asked(lambda: self.sessions.viewer(cookie), self._doorkeepers)
@@ -193,7 +193,7 @@ class Site:
         return await asyncio.get_running_loop().run_in_executor(threads, asked)
 
     def close(self) -> None:
-        """Let the threads end with what they do."""
+        """Let the threads end after their current work."""
         self.readings.close()
         for threads in (self._pages, self._doorkeepers):
             threads.shutdown(wait=False, cancel_futures=True)
@@ -221,7 +221,8 @@ class Site:
         return self._templates.get_template(template).render(values)
 
     async def stream(self, request: Request, viewer: Viewer, parts: AsyncIterator[str | None]) -> Response:
-        """A page's stream: its parts as they change, and what is away, until the viewer leaves or the session ends.
+        """A page's stream, until the viewer leaves or the session ends: its parts as they change, and unreachable
+        services.
 
         `parts` yields None where nothing has changed, at least every few seconds.
         """
@@ -241,7 +242,7 @@ class Site:
                         return
                     if now - checked_at > SESSION_CHECK_SECONDS:
                         checked_at = now
-                        with suppress(DatabaseError):  # it is looked up once the database is back
+                        with suppress(DatabaseError):  # checked again once the database is back
                             if await self.viewer(request) is None:
                                 return
                     text = part or ""
@@ -256,7 +257,7 @@ class Site:
                         yield b"event: alive\ndata: now\n\n"
 
     def _away(self, viewer: Viewer) -> list[tuple[str, str]]:
-        """What does not answer; why not is for those who see the whole installation."""
+        """The unreachable services; the reasons only for viewers of the whole installation."""
         return [(name, "" if viewer.tenant else why) for name, why in self.readings.away()]
 
     def sign_in(self, request: Request, viewer: Viewer, to: str) -> Response:
@@ -267,7 +268,7 @@ class Site:
         return answer
 
     def done(self, request: Request, to: str, says: str, about: str = "") -> Response:
-        """Go back to a page, which says once what was done, with a link to the page `about` it."""
+        """Go back to a page that reports once what was done, with a link to the page `about` it."""
         answer = RedirectResponse(to, 303, HEADERS)
         secure = request.url.scheme == "https"
         # A browser drops a cookie of more than 4,096 bytes, whatever the writing.
@@ -277,8 +278,8 @@ class Site:
 
     @asynccontextmanager
     async def recorded(self, viewer: Viewer, action: str, target: str) -> AsyncIterator[ChangeRecord]:
-        """Note what a viewer changes: that they do before it is done, so that nothing is changed without a record, and
-        what it was and has become after the block.
+        """Record a change: before the block, that the viewer makes it, so that nothing changes without a record; after
+        it, the old and the new state.
         """
         record = ChangeRecord()
         begun = {
@@ -310,39 +311,39 @@ class Site:
         except DatabaseError:
             if self._known is None:
                 raise
-            return self._known  # a page that is open says that Postgres is away, and goes on
+            return self._known  # an open page reports that Postgres is unreachable, and goes on
         self._known = KnownAccess(keys, ended)
         return self._known
 
 
 async def beats(seconds: float = READ_SECONDS) -> AsyncIterator[None]:
-    """None again and again: the parts of a page that has none that change."""
+    """Yields None periodically: the parts of a page without live parts."""
     while True:
         yield None
         await asyncio.sleep(seconds)
 
 
 def allow(viewer: Viewer, role: ViewerRole) -> None:
-    """ApiError 403 unless the viewer has at least this role."""
+    """Raise `ApiError` 403 unless the viewer has at least this role."""
     if viewer.role < role:
         name = role.name.lower()
         raise ApiError(403, f"this needs the role {name!r}, and yours is {viewer.role.name.lower()!r}", code="role")
 
 
 def for_all_tenants(viewer: Viewer) -> None:
-    """ApiError 403 for a viewer of one tenant: the page is about all."""
+    """Raise `ApiError` 403 for a viewer of one tenant: the page is about all tenants."""
     if viewer.tenant is not None:
         says = f"this page is about all tenants, and you see {viewer.tenant!r} only"
         raise ApiError(403, says, code="tenant")
 
 
 def is_valid(key: ApiKey) -> bool:
-    """Whether a key was neither revoked nor has expired."""
+    """Whether a key is neither revoked nor expired."""
     return key.revoked_at is None and (key.expires_at is None or key.expires_at > datetime.now(UTC))
 
 
 def text_in(form: FormData, name: str) -> str | None:
-    """A note that a form may give, of bounded length."""
+    """An optional note of a form, of bounded length."""
     note = str(form.get(name, "")).strip()
     if len(note) > MAX_NOTE:
         raise ApiError(400, f"{name}: has {len(note):,} characters; the limit is {MAX_NOTE}", code="invalid_value")
@@ -350,7 +351,7 @@ def text_in(form: FormData, name: str) -> str | None:
 
 
 def action_in(form: FormData, known: Collection[str]) -> str:
-    """The action that a form names; ApiError for one that its page does not have."""
+    """The action that a form names; `ApiError` for one that its page lacks."""
     action = str(form.get("action", ""))
     if action not in known:
         raise ApiError(400, f"action: expected one of {', '.join(known)}", code="invalid_value")
@@ -358,7 +359,7 @@ def action_in(form: FormData, known: Collection[str]) -> str:
 
 
 def moment_in(given: FormData | QueryParams, name: str) -> datetime | None:
-    """The moment under a name, in UTC unless it says otherwise."""
+    """The moment in a field; UTC unless it has a time zone."""
     if not (text := str(given.get(name, "")).strip()):
         return None
     try:
@@ -373,7 +374,7 @@ def moment_in(given: FormData | QueryParams, name: str) -> datetime | None:
 
 
 def span_in(query: QueryParams) -> tuple[datetime | None, datetime | None]:
-    """The moments `since` and `until` of an address; ApiError unless the second follows the first."""
+    """The moments `since` and `until` of an address; `ApiError` unless the second is after the first."""
     since, until = moment_in(query, "since"), moment_in(query, "until")
     if since is not None and until is not None and until <= since:
         raise ApiError(400, "until: expected a time after since", code="invalid_value")
@@ -393,26 +394,26 @@ def back_to(given: object, default: str) -> str:
 
 
 def is_whole(request: Request) -> bool:
-    """Whether a page is asked for with its texts in full."""
+    """Whether the request asks for texts in full."""
     return "whole" in request.query_params
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text, and how much is left out."""
+    """The beginning of a text, and the number of characters left out."""
     return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} characters more"
 
 
 @pass_context
 def shown(context: Context, value: object) -> object:
-    """What a template prints, of bounded length."""
+    """A value as templates print it, of bounded length."""
     if isinstance(value, str) and not isinstance(value, Markup) and not context.get("whole"):
         value = cut(value, MAX_TEXT)
     return visible(value)
 
 
 def visible(value: object) -> object:
-    """A text whose control characters and overrides of direction are spelled out: they would change what stands beside
-    them. What a form sends back is `exact` instead.
+    """A text with control characters and direction overrides spelled out, since they would garble the text around them.
+    Values that a form sends back use `exact` instead.
     """
     if value is None:
         return ""
@@ -422,7 +423,7 @@ def visible(value: object) -> object:
 
 
 def exact(value: object) -> Markup:
-    """A value as it is, for a form that sends it back."""
+    """An unchanged value, for a form that sends it back."""
     return escape("" if value is None else value)
 
 
@@ -435,12 +436,12 @@ def share(part: float | None) -> str:
 
 
 def short(value: object) -> str:
-    """The end of an id, by which the CLI finds it, too."""
+    """The end of an id, which the CLI also accepts."""
     return str(value)[-8:]
 
 
 def label(part: str) -> str:
-    """A field of an artifact for people: "key_points.0.quote" is "Key point 1: quote"."""
+    """A readable name of an artifact's field: "Key point 1: quote" for "key_points.0.quote"."""
     words: list[str] = []
     for step in part.replace(":", " to ").split("."):
         if step.isdecimal() and words:
@@ -453,7 +454,7 @@ def label(part: str) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    """A moment to the microsecond, as an address names it."""
+    """A moment to the microsecond, for an address."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -470,7 +471,7 @@ def ago(moment: datetime | None) -> Markup:
 
 
 def _read_notice(cookie: str) -> tuple[str, str] | None:
-    """What was done, and the address of the page about it."""
+    """The result of the last action, and the address of the page about it."""
     try:
         about, _, says = urlsafe_b64decode(cookie).decode("utf-8").partition("\n")
     except ValueError:
@@ -479,7 +480,7 @@ def _read_notice(cookie: str) -> tuple[str, str] | None:
 
 
 def _check_texts(given: FormData | QueryParams) -> None:
-    """ApiError 400 for a text that Postgres cannot keep."""
+    """Raise `ApiError` 400 for a text that Postgres cannot store."""
     for name, value in given.multi_items():
         if isinstance(value, str) and "\0" in value:
             raise ApiError(400, f"{name}: a NUL character cannot be kept", code="invalid_value")

@@ -1,4 +1,4 @@
-"""Webhooks: their deliveries, and another try for those that failed."""
+"""Webhooks: their deliveries, and retries of failed ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thothy_ai.http.console.site import ROOT, Site
 from thothy_ai.http.errors import ApiError
 
 SHOWN = 100  # deliveries
-NAMES = {state: "failed" if state == "dead" else state for state in STATES}  # as the page says it
+NAMES = {state: "failed" if state == "dead" else state for state in STATES}  # as the page shows them
 MAX_RECORDED = 1_000  # ids of a change
 
 
 class WebhookPages:
-    """Deliveries, which belong to their jobs' tenants."""
+    """The pages of deliveries. A delivery belongs to its job's tenant."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

@@ -1,4 +1,4 @@
-"""`/v1/batches`: the requests of a file as jobs of the queue, whose answers become files."""
+"""`/v1/batches`: runs the requests of a file as jobs of the queue; their answers become files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ApiBatches:
         return JSONResponse(await self._found(tenant, request.path_params["id"]))
 
     async def cancel(self, request: Request) -> Response:
-        """A batch that is being cancelled, or was, is answered as it is."""
+        """Cancel a batch. One that is already being cancelled, or was, is returned unchanged."""
         tenant = caller_of(request.scope, "jobs").tenant
         given = request.path_params["id"]
         rows = await self._record.ask("batches/cancel", id=parse_id(given, PREFIX, "batch"), tenant=tenant)
@@ -119,7 +119,7 @@ class ApiBatches:
         return (await self._objects(tenant, rows))[0]
 
     async def _objects(self, tenant: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """The batches, those under way with what has ended so far."""
+        """The batches; unfinished ones count the requests that have ended so far."""
         running = [row.id for row in rows if row.status in UNDER_WAY]
         counts = await self._record.ask("batches/counts", ids=running, tenant=tenant) if running else ()
         so_far = {count.id: count for count in counts}
@@ -127,7 +127,7 @@ class ApiBatches:
 
 
 def batch_object(row: Any, counts: Any = None) -> dict[str, Any]:
-    """A batch, as the API shows it; `counts` are those of one that has not ended."""
+    """The API's object for a batch; `counts` are for a batch that has not ended."""
     counted = counts or row
     return {
         "id": spell_id(PREFIX, row.id),

@@ -19,9 +19,9 @@ from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 from thothy_ai.http.openai.tools import Choice, FunctionTools, NamedTool, ToolName, new_call_id, tools_of
 
-MARK = "\ue000"  # in the place of a text
+MARK = "\ue000"  # stands for a text
 MAX_MESSAGES = 10_000
-MAX_CALLS = 1_000  # of a message
+MAX_CALLS = 1_000  # per message
 
 
 class TextPart(Body):
@@ -82,7 +82,7 @@ class ChatMessage(Body):
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
 
     def text(self, at: int) -> str:
-        """All of its text; ApiError for a message without any, or with parts that are no text."""
+        """The whole text of a message; `ApiError` for one without text, or with parts other than text."""
         if isinstance(self.content, str):
             return self.content or self.refusal or ""
         where = f"messages.{at}.content"
@@ -102,7 +102,9 @@ class ChatMessage(Body):
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """The engine's messages; ApiError for one that lacks what its role needs, or answers a call that nobody made."""
+    """The engine's messages; `ApiError` for a message without a field that its role needs, or that answers a call never
+    made.
+    """
     asked: set[str] = set()
     found = []
     for at, message in enumerate(messages):

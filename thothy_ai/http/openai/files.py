@@ -1,4 +1,4 @@
-"""`/v1/files`: the inputs of batches, which clients upload, and their results."""
+"""`/v1/files`: the uploaded inputs of batches, and their results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from thothy_ai.http.record import DoorRecord
 
 PREFIX = "file-"
 MAX_FILE = 200_000_000  # bytes: OpenAI's limit for the input of a batch
-MAX_FORM = MAX_FILE + 64 * 1024  # with the other fields and what is between them
-UPLOADS = 8  # at once: each may take as much of the disk
-TENANT_UPLOADS = 4  # of them, of one tenant
-PLACE_SECONDS = 5.0  # for which an upload waits for others, while the time of its body runs
+MAX_FORM = MAX_FILE + 64 * 1024  # with the form's other fields and their separators
+UPLOADS = 8  # at once: each can take that much of the disk
+TENANT_UPLOADS = 4  # uploads at once of one tenant
+PLACE_SECONDS = 5.0  # that an upload waits for a place, while its body's time limit runs
 DAY = 86_400
-INPUT_SECONDS = 30 * DAY  # for which an input is kept
+INPUT_SECONDS = 30 * DAY  # that an input is kept
 CHUNK = 256 * 1024
 UNREADABLE = ApiError(400, "the body is not a form with a file", code="invalid_form", param="file")
 
@@ -94,7 +94,7 @@ class Files:
 
     @asynccontextmanager
     async def _place(self, tenant: str) -> AsyncIterator[None]:
-        """A place for an upload; ApiError 429 if none becomes free soon."""
+        """A place for an upload; `ApiError` 429 if none becomes free soon."""
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(PLACE_SECONDS):
@@ -178,12 +178,12 @@ class Files:
 
 
 def missing_file(file_id: str, param: str | None = None) -> ApiError:
-    """What is answered for a file that is not this tenant's, was deleted or has expired."""
+    """The error for a file that is not this tenant's, was deleted or has expired."""
     return ApiError(404, f"there is no file {file_id!r}", code="file_not_found", param=param)
 
 
 def file_object(row: Any) -> dict[str, Any]:
-    """A file, as the API shows it."""
+    """The API's object for a file."""
     return {
         "id": spell_id(PREFIX, row.id),
         "object": "file",
@@ -197,17 +197,17 @@ def file_object(row: Any) -> dict[str, Any]:
 
 
 def unix(moment: datetime | None) -> int | None:
-    """A time as the API shows it, in seconds."""
+    """The API's form of a time: seconds since 1970."""
     return None if moment is None else int(moment.timestamp())
 
 
 def file_id_of(file_id: UUID | None) -> str | None:
-    """A file's id as the API shows it."""
+    """The API's form of a file's id."""
     return None if file_id is None else spell_id(PREFIX, file_id)
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Refuse a body that is too large while it arrives."""
+    """Limits the size of a body while it arrives."""
     size = 0
 
     async def counted() -> Message:
@@ -226,7 +226,7 @@ def _too_large() -> ApiError:
 
 
 def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A form's fields, of which clients write nested ones as `expires_after[seconds]`."""
+    """A form's fields. Clients write nested ones as `expires_after[seconds]`."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         outer, bracket, inner = name.removesuffix("]").partition("[")

@@ -16,7 +16,7 @@ def listed(fleet: Fleet) -> dict[str, Any]:
 
 
 async def found(fleet: Fleet, name: str) -> dict[str, Any]:
-    """One of them; ApiError if no engine serves it."""
+    """The entry of one model; `ApiError` if no engine serves it."""
     await fleet.look_for(name)
     if name not in fleet.models:
         raise ApiError(404, f"the model {name!r} does not exist", code="model_not_found", param="model")

@@ -1,4 +1,4 @@
-"""Parts that the objects of several routes have: usage, finish reasons, log-probabilities."""
+"""Parts shared by the objects of several routes: usage, finish reasons, log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ IMPOSSIBLE = -9999.0  # what OpenAI answers for a log-probability of minus infin
 FINISHED = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
-    FinishReason.REPETITION: "length",  # it is no whole text, either
+    FinishReason.REPETITION: "length",  # the text is incomplete as well
 }
 
 
 def usage_of(results: Sequence[GenerationResult]) -> dict[str, Any]:
-    """Tokens of all prompts and of all that was written for them."""
+    """The tokens of all prompts and all outputs."""
     prompt = sum(result.usage.prompt_tokens for result in results)
     output = sum(result.usage.output_tokens for result in results)
     return {
@@ -33,14 +33,14 @@ def finite(logprob: float) -> float:
 
 
 def spelled(token: int, vocabulary: Sequence[bytes]) -> bytes:
-    """A token's bytes; none for a special one."""
+    """A token's bytes; empty for a special token."""
     return vocabulary[token] if token < len(vocabulary) else b""
 
 
 def token_logprobs(
     tokens: Sequence[int], logprobs: Sequence[TokenLogprob | None], top: int, vocabulary: Sequence[bytes]
 ) -> list[dict[str, Any]]:
-    """Of each token its log-probability, and those of the `top` likeliest. A token that a schema forced is certain."""
+    """Each token's log-probability, and those of the `top` likeliest tokens. A token forced by a schema is certain."""
 
     def named(token: int, logprob: float) -> dict[str, Any]:
         data = spelled(token, vocabulary)

@@ -1,4 +1,4 @@
-"""Lists that are read in pages, and the ids of what is in them."""
+"""Lists that are read in pages, and the ids of their items."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Page(BaseModel):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
     def after_id(self, prefix: str) -> UUID | None:
-        """The id that the page begins after; ApiError if it is none."""
+        """The id that the page begins after; `ApiError` if it is invalid."""
         if self.after is None:
             return None
         try:
@@ -34,7 +34,7 @@ class Page(BaseModel):
 
 
 def page_of(kind: type[P], request: Request) -> P:
-    """The query's parameters; ApiError names one that is wrong."""
+    """The query's parameters; `ApiError` names a wrong one."""
     if unknown := sorted(request.query_params.keys() - kind.model_fields.keys()):
         raise unsupported(unknown[0])
     given: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def page_of(kind: type[P], request: Request) -> P:
 
 
 def whole(objects: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A list of at most so many of these objects; one more says that there are others."""
+    """A list of at most `limit` of these objects; an extra one tells that there is another page."""
     shown = objects[:limit]
     return {
         "object": "list",
@@ -66,12 +66,12 @@ def whole(objects: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
 
 
 def spell_id(prefix: str, value: UUID) -> str:
-    """An id as clients see it."""
+    """The form of an id that clients see."""
     return f"{prefix}{value.hex}"
 
 
 def parse_id(given: str, prefix: str, what: str) -> UUID:
-    """The id that a client names; ApiError 404 for what cannot be one."""
+    """The id that a client names; `ApiError` 404 for an impossible one."""
     digits = given.removeprefix(prefix)
     if given.startswith(prefix) and len(digits) == 32 and digits.isascii() and digits.isalnum():
         try:

@@ -14,7 +14,7 @@ ANY_OBJECT = '{"type": "object"}'
 
 
 class SchemaFormat(Body):
-    """A named JSON schema. One that is not strict binds the answer, too."""
+    """A named JSON schema. It binds the answer, strict or not."""
 
     name: str
     description: str | None = None

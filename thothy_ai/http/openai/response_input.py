@@ -1,4 +1,4 @@
-"""`input` of `POST /v1/responses`: items, of which consecutive ones of the assistant are one message of a chat."""
+"""`input` of `POST /v1/responses`: items. Consecutive items of the assistant become one chat message."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ Input = str | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
 
 @dataclass(slots=True)
 class _Turn:
-    """Consecutive items of the assistant."""
+    """Collects consecutive items of the assistant."""
 
     thoughts: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
     def take(self) -> list[Message]:
-        """Its message, if there are any."""
+        """The message of the collected items, if there are any."""
         parts = ("\n".join(self.said), tuple(self.calls))
         found = [Message("assistant", *parts, thoughts="\n".join(self.thoughts))] if any(parts) else []
         self.thoughts, self.said, self.calls = [], [], []
@@ -119,7 +119,7 @@ class _Turn:
 
 
 def messages_of(given: str | Sequence[Body], instructions: str | None) -> tuple[Message, ...]:
-    """The engine's messages; ApiError for an output of a call that nobody made, or for parts that are no text."""
+    """The engine's messages; `ApiError` for the output of a call that was never made, or for parts other than text."""
     messages = [Message("system", instructions)] if instructions else []
     if isinstance(given, str):
         return (*messages, Message("user", given))

@@ -1,4 +1,4 @@
-"""The output of a response: what the model thinks, says and calls as items, and the events of their growth."""
+"""The output of a response: thoughts, text and calls as items, and the events of their growth."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Events:
 
 
 class OutputItems:
-    """The items of one response. The last one is open until another begins."""
+    """The items of one response. The last item is open until another begins."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self.items: list[Json] = []
-        self._call = -1  # the number of the call that is open
+        self._call = -1  # the number of the open call
 
     def gain(self, thoughts: str, said: str, calls: Sequence[CallDelta], logprobs: list[Json]) -> bytes:
-        """The events of what was gained."""
+        """The events of new output."""
         events = []
         if thoughts:
             events += [self._begin("reasoning"), self._part_gains("reasoning_text", thoughts)]
@@ -54,7 +54,7 @@ class OutputItems:
         return b"".join(events)
 
     def close(self, status: str) -> bytes:
-        """The events by which the open item ends, if there is one."""
+        """The events that end the open item, if there is one."""
         if not self.items or self.items[-1]["status"] != "in_progress":
             return b""
         item, events = self.items[-1], list[bytes]()
@@ -73,7 +73,7 @@ class OutputItems:
         return b"".join([*events, self._events.make("response.output_item.done", output_index=at, item=item)])
 
     def _begin(self, kind: str) -> bytes:
-        """Open an item of text, unless one of its kind is open."""
+        """Open an item of text, unless one of this kind is open."""
         if self.items and (self.items[-1]["type"], self.items[-1]["status"]) == (kind, "in_progress"):
             return b""
         closed = self.close("completed")

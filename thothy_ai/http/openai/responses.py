@@ -1,4 +1,4 @@
-"""`POST /v1/responses`, without a memory: what a conversation was before is in the request."""
+"""`POST /v1/responses`, stateless: the request has the whole conversation."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ResponseBody(GenerationBody):
     tool_choice: Choice | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    # Thoughts come in plain, so that they need not be encrypted to be sent back.
+    # Thoughts are sent in plain text, so clients need no encrypted form to send them back.
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
     chat_template_kwargs: dict[str, Option] | None = None
     reasoning: ReasoningOptions | None = None
@@ -186,13 +186,13 @@ class ModelResponse:
         return self._events.make("error", code=error.code, message=str(error), param=error.param)
 
     def _listed(self, gained: GenerationResult | Delta) -> list[dict[str, Any]]:
-        """The log-probabilities of what is said, if they are wanted."""
+        """The log-probabilities of the text, if they are wanted."""
         if not self.wants_tokens or not gained.text:
             return []
         return token_logprobs(gained.token_ids, gained.logprobs, self._logprobs, self._vocabulary)
 
     def _ended(self, result: GenerationResult) -> tuple[dict[str, Any], bytes]:
-        """The response at its end, and the events by which its last item ends."""
+        """The finished response, and the events that end its last item."""
         status = "completed" if result.finish_reason is FinishReason.STOP else "incomplete"
         events, usage = self._output.close(status), result.usage
         response = self._head | {
@@ -210,7 +210,7 @@ class ModelResponse:
         return response, events
 
     def _described(self) -> dict[str, Any]:
-        """The response at its beginning, which says how it is made."""
+        """The response at its beginning, with its parameters."""
         body = self._body
         tools = [
             {"description": None, "parameters": None, "strict": None, **tool.model_dump()} for tool in body.tools or ()

@@ -1,6 +1,6 @@
-"""From a request for text to its answer, whole or in events: a place at an engine, its generations, and what is sent.
+"""From a generation request to its answer, whole or as events: a place at an engine, generations, and the sending.
 
-Headers wait for the first text, so that a refusal of the engine has its status; an error after them is an event.
+Headers wait for the first text, so that an engine's refusal sets the status; a later error is sent as an event.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from thothy_ai.http.engines import Fleet, TakenPlace
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError, Fields, of_engine
 from thothy_ai.http.openai.events import PING
 
-PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
+PING_SECONDS = 15.0  # of silence before a ping: proxies end idle connections
 _MAX_TRIES = 3
-_TICK_SECONDS = 0.01  # by which clocks may differ
-Numbered = tuple[int, Sequence[Delta]]  # of one of several prompts
+_TICK_SECONDS = 0.01  # by which clocks can differ
+Numbered = tuple[int, Sequence[Delta]]  # a prompt's index, and its new text
 
 
 class Wanted(Protocol):
-    """A request for text, and how it is answered."""
+    """A request for text, and the form of its answer."""
 
     model: str
-    beginning: str  # of its prompt
+    beginning: str  # the prompt's beginning
     streams: bool
     wants_tokens: bool  # the bytes of tokens, for log-probabilities
     prompts: int
-    sequences: int  # that the engine runs for each prompt
+    sequences: int  # that run in the engine for each prompt
     fields: Fields
     done: bytes  # the last event
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
-        """The engine's requests, one for each prompt; ApiError or InvalidRequestError if it cannot honour a field."""
+        """The engine's requests, one per prompt; `ApiError` or `InvalidRequestError` if the engine cannot honour a
+        field.
+        """
 
     def whole(self, results: Sequence[GenerationResult]) -> object:
-        """The answer, of the results of all prompts."""
+        """The whole answer, from the results of all prompts."""
 
     def opening(self) -> bytes:
         """The events before any text."""
@@ -56,11 +58,13 @@ class Wanted(Protocol):
         """The events after all text."""
 
     def failed(self, error: ApiError) -> bytes:
-        """The event of an error after the opening, which is the last one."""
+        """The event of an error after the opening; it is the last event."""
 
 
 async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted, account: Account) -> None:
-    """Have it written, and send it. ApiError, which `exchange` can tell. A client that leaves ends its generations."""
+    """Run the generations and send the answer. Raises `ApiError` for `exchange` to report. If the client leaves, its
+    generations are aborted.
+    """
     answer = _Answer(exchange, wanted, account)
     watching = asyncio.create_task(answer.watch())
     writing = asyncio.create_task(answer.write(fleet))
@@ -68,18 +72,18 @@ async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted, account: Accou
         await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():  # the client has left
             metrics.ABANDONED.inc()
-            writing.cancel()  # which aborts what was submitted, and gives up a place or the wait for it
+            writing.cancel()  # aborts submitted generations, and gives up a place or the wait for one
             await asyncio.wait((writing,))
         if not writing.cancelled():
             writing.result()
     finally:
         watching.cancel()
         writing.cancel()
-        await asyncio.wait((watching, writing))  # nothing is sent any more
+        await asyncio.wait((watching, writing))  # sending has ended
 
 
 class _Answer:
-    """One answer on its way."""
+    """One answer while it is being generated and sent."""
 
     def __init__(self, exchange: Exchange, wanted: Wanted, account: Account) -> None:
         self._exchange, self._wanted, self._account = exchange, wanted, account
@@ -87,12 +91,12 @@ class _Answer:
         self._results: list[GenerationResult] = []
         self._begun = time.monotonic()
         self._sent_at = self._begun
-        self._events = False  # whether headers of events have been sent
-        self._has_text = False  # whether any of the text has been
+        self._events = False  # whether the headers of an event stream were sent
+        self._has_text = False  # whether any text was sent
         self._sending = False
 
     async def watch(self) -> None:
-        """Wait until the client leaves; meanwhile, let a stream not be idle for long."""
+        """Wait until the client leaves; meanwhile, send pings in an idle stream."""
         while True:
             idle = time.monotonic() - self._sent_at
             try:
@@ -107,8 +111,8 @@ class _Answer:
                     self._sent_at = time.monotonic()
 
     async def write(self, fleet: Fleet) -> None:
-        """Wait for a place, and have the answer written and sent. If an engine has unloaded the adapter since the fleet
-        looked, another one may have it.
+        """Wait for a place, then generate and send the answer. If the engine has unloaded the adapter since the fleet's
+        last look, try another engine.
         """
         tries = 1
         while True:
@@ -131,16 +135,16 @@ class _Answer:
                         async for _ in portions:
                             pass
                         await self._exchange.answer(200, wanted.whole(self._results))
-            except UnknownAdapterError:  # another engine may have it
+            except UnknownAdapterError:  # another engine may have the adapter
                 raise
             except EngineError as error:
                 raise of_engine(error, wanted.fields) from error
             finally:
-                for generation in self._generations:  # of several prompts, one may have failed
+                for generation in self._generations:  # one of several prompts may have failed
                     await generation.abort()
 
     async def _portions(self, place: TakenPlace) -> AsyncGenerator[Sequence[Generation]]:
-        """The generations of all prompts: of as many at once as the place is for, once those before have ended."""
+        """The generations of all prompts, in portions as large as the place allows, one portion after the other."""
         client, at_once = place.engine.client, place.taken // self._wanted.sequences
         info = await client.info()
         vocabulary = await place.engine.token_bytes() if self._wanted.wants_tokens else ()
@@ -159,7 +163,7 @@ class _Answer:
             self._results += results
 
     async def _stream(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
-        opening = self._wanted.opening()  # goes with the first text
+        opening = self._wanted.opening()  # sent with the first text
         async for portion in portions:
             first = len(self._results)
             async with aclosing(_merged(portion) if len(portion) > 1 else _numbered(0, portion[0])) as batches:
@@ -188,7 +192,7 @@ async def _numbered(number: int, generation: Generation) -> AsyncGenerator[Numbe
 
 
 async def _merged(generations: Sequence[Generation]) -> AsyncGenerator[Numbered]:
-    """The batches of several generations, as they arrive; raises as the first that fails."""
+    """The batches of several generations, as they arrive. Raises the first error of any of them."""
     arrived: asyncio.Queue[Numbered | BaseException | None] = asyncio.Queue()
 
     async def forward(number: int, generation: Generation) -> None:

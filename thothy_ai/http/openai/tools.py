@@ -1,4 +1,4 @@
-"""Tools, and calls of them, as chat completions and responses have them."""
+"""Tools and tool calls, in the form of chat completions and of responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Choice = Literal["auto", "none", "required"]
 
 
 class Function(Body):
-    """What a model may call. Its schema binds the arguments, whether or not it is strict."""
+    """A function that a model may call. Its schema binds the arguments, strict or not."""
 
     name: ToolName
     description: str | None = None
@@ -53,10 +53,9 @@ FunctionTools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
 def tools_of(
     functions: Sequence[dict[str, Any]], choice: Choice | None, only: str | None, *, parallel: bool, place: str
 ) -> Tools | None:
-    """The engine's tools of these functions, as JSON; `only` is the one that is to be called.
-
-    ApiError for a name that two have, or none; `place` is where a tool of this number has its name. Without functions,
-    "required" says nothing: some clients send it always.
+    """The engine's tools for these functions, as JSON; `only` names the one that must be called. Raises `ApiError` for
+    a duplicate or invalid name; `place` is the path of the name of a tool with a given number. Without functions,
+    "required" is ignored, since some clients always send it.
     """
     names = [function["name"] for function in functions]
     for at, name in enumerate(names):

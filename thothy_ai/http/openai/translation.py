@@ -1,4 +1,4 @@
-"""A job's call to OpenAI's API as a request to the engine: the door's translation, without a door."""
+"""Translates a job's call to OpenAI's API into a request to the engine, as the door does for its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thothy_ai.jobs.api.plan import ApiBody
 
 
 class ApiForm(Protocol):
-    """A request of one of the routes, as far as a job needs it; `Wanted` has the rest."""
+    """The part of a route's request that a job needs; `Wanted` has the rest."""
 
     streams: bool
     wants_tokens: bool
@@ -51,9 +51,8 @@ class TranslatedBody:
 async def translated(
     call: ApiBody, tenant: str, info: EngineInfo, vocabulary: Vocabulary, adapter: str = ""
 ) -> TranslatedBody:
-    """The body as one request to this engine, which is asked for its vocabulary where log-probabilities are wanted.
-
-    ApiError for a body that the API refuses, or whose answer would be a stream. Raises what `vocabulary` raises.
+    """The body as one request to this engine; its vocabulary is fetched where log-probabilities are wanted. Raises
+    `ApiError` for a body that the API refuses or that asks for a stream, and whatever `vocabulary` raises.
     """
     body = {"model": adapter or info.model_name or info.model, **call.body}
     form = ROUTES[call.route](body, tenant)

@@ -1,4 +1,4 @@
-"""Evidence: the spans of a source, the schema of a quotation, and the span that a model meant or that supports a text.
+"""Evidence: the spans of a source, the schema of a quotation, and the span that a model meant or that a text rests on.
 
 `quotation` is the schema of a span of a text: evidence is verbatim by construction, and most of its tokens are forced,
 thus cheap.
@@ -18,13 +18,13 @@ from thothy_ai.jobs.checks.segments import WordIndex, sentences
 from thothy_ai.jobs.text.blocks import blocks, lines_of
 from thothy_ai.jobs.text.division import divide
 
-PIECE_TOKENS = 80  # of a sentence that is too long
+PIECE_TOKENS = 80  # per piece of a sentence that is too long
 MIN_SPAN_CHARS, MAX_SPAN_CHARS = 12, 320
 MIN_LETTERS = 8
-MAX_HEADING_CHARS = 80  # of a line that does not end like a sentence, and is not evidence
-MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
-NEAR_ENOUGH = 88.0  # of 100: differs in a word or two, or in its punctuation
-ENOUGH_WORDS = 2  # that a text shares with the sentence that supports it
+MAX_HEADING_CHARS = 80  # a line this short that does not end like a sentence is a heading, not evidence
+MAX_SPANS_CHARS = 100_000  # in a schema; the engine's limit is 256 KiB
+NEAR_ENOUGH = 88.0  # of 100: a difference of a word or two, or of punctuation
+ENOUGH_WORDS = 2  # shared by a text and the sentence that supports it
 _EDGES = " \t\n\"'“”„«»‘’‚‹›「」『』…,;:"
 _MARKS = re.compile(r"^(?:[-*+>|] ?|\d{1,9}[.)] )+|[ |]+$")  # of list items, quotations and table rows
 _LINK = re.compile(r"\]\([^)]*\)|https?://\S+")
@@ -34,8 +34,8 @@ _PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 @lru_cache(maxsize=32)
 def spans(text: str, locale: str) -> tuple[str, ...]:
-    """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out, and
-    so are instructions to a language model, as long as there is anything else.
+    """The sentences and table rows of a text, each on one line, for use as evidence. Very short ones and, if anything
+    else is left, instructions to a language model are left out.
     """
     plain = without_instructions(text)
     lines = lines_of(plain)
@@ -46,7 +46,7 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
         if is_heading or block.kind not in {"paragraph", "row"}:
             continue
         for part in sentences(joined, locale) if block.kind == "paragraph" else [joined]:
-            # A long sentence, as all of a paragraph in Thai is, goes by its pieces.
+            # A long sentence, such as a whole paragraph in Thai, is cut into pieces.
             for piece in map(str.strip, divide(part, PIECE_TOKENS) if len(part) > MAX_SPAN_CHARS else (part,)):
                 letters = sum(map(str.isalpha, _LINK.sub("", piece)))
                 if MIN_SPAN_CHARS <= len(piece) <= MAX_SPAN_CHARS and letters >= MIN_LETTERS:
@@ -55,7 +55,9 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
 
 
 def quotation(text: str, locale: str) -> dict[str, Any]:
-    """The schema of a span of the text. Of a text too long for that, it is any text, to be checked afterwards."""
+    """The schema of a span of the text. If the text is too long for that, any text matches, and is checked
+    afterwards.
+    """
     choices = spans(text, locale)
     if not choices or sum(map(len, choices)) > MAX_SPANS_CHARS:
         return {"type": "string", "pattern": _PLAIN_SPAN}
@@ -63,7 +65,7 @@ def quotation(text: str, locale: str) -> dict[str, Any]:
 
 
 def restored(quote: str, source: str) -> str:
-    """The quotation as the source has it, if it is there nearly so; otherwise unchanged."""
+    """The source's wording of a quotation that is nearly verbatim; otherwise the quotation unchanged."""
     bare = quote.strip(_EDGES)
     if not bare or checks.quoted("quote", bare, source) is None:
         return bare
@@ -79,7 +81,7 @@ def restored(quote: str, source: str) -> str:
 
 
 def evidence(text: str, source: str, locale: str) -> str:
-    """The sentence of the source that has the most words in common with a text; empty if none has enough."""
+    """The sentence of the source that shares the most words with a text; empty if none shares enough."""
     wanted = _longer_words(text, locale)
     choices = spans(source, locale)
     shared = [len(wanted & _longer_words(choice, locale)) for choice in choices]

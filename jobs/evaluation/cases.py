@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class CaseError(Exception):
-    """There are no cases, or a line of the file is wrong."""
+    """The file has no cases, or a wrong line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def injections() -> tuple[Injection, ...]:
 
 
 def read_lines(path: Path, parse: Callable[[Mapping[str, Any], Path], T]) -> list[T]:
-    """What each line of a file of JSON objects is parsed to. Raises `CaseError`, naming the line."""
+    """The parsed lines of a file of JSON objects. Raises `CaseError`, naming the line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -116,7 +116,7 @@ def _injection(entry: Mapping[str, Any], folder: Path) -> Injection:
 
 
 def with_source(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The fields of a request, with the text of its `source_file` as its source."""
+    """The fields of a request, with the text of `source_file` as the source."""
     fields = dict(request)
     if "source_file" in fields:
         fields["source"] = (folder / "sources" / _text(fields.pop("source_file"))).read_text(encoding="utf-8")

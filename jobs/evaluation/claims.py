@@ -1,7 +1,7 @@
-"""The claims with which a verifier is measured: each once as the source has it, and once with one defect of meaning.
+"""The claims that a verifier is measured with: each in a version that the source supports, and in one with a defect.
 
-One JSON object per line: `id`, `sort` of the defect, `locale`, the claim as it is `good` and as it is `bad`, and either
-the `source_file` with the `quote` that the claim was given, if any, or the `original` that it translates.
+One JSON object per line: `id`, `sort` of the defect, `locale`, the `good` and the `bad` version of the claim, and
+either the `source_file`, with the claim's `quote` if it has one, or the `original` that the claim translates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLAIMS = DATA / "claims.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class LabelledClaim:
-    """A claim, whether it is sound, and the sort of defect that its bad version has."""
+    """A claim, whether it is sound, and the sort of defect in its bad version."""
 
     claim: ArtifactClaim
     sound: bool
@@ -30,14 +30,14 @@ class LabelledClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSet:
-    """Claims about one source, or, without one, translations: what a verifier sees together."""
+    """Claims that a verifier sees together: about one source or, without a source, translations."""
 
     source: str | None
     claims: tuple[LabelledClaim, ...]
 
 
 def labelled_texts(path: Path = CLAIMS) -> tuple[ClaimSet, ...]:
-    """All claims, in texts whose claims are sound and bad by turns, so that none has both versions of one.
+    """All claims, in texts with alternating good and bad versions, so that no text has both versions of one claim.
 
     Raises `CaseError`.
     """

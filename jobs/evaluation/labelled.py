@@ -20,8 +20,8 @@ FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "
 class LabelledText:
     """One artifact with its label.
 
-    `language` is that of the text, as a code of two letters. `reasons` are those that a rejection may rightly name; an
-    accepted text has none. `request` has the source itself, even if the file only names it.
+    `language` is the text's language, a two-letter code. `reasons` are the correct reasons for rejection; an accepted
+    text has none. `request` contains the source, even if the file only names it.
     """
 
     id: str
@@ -36,10 +36,8 @@ class LabelledText:
 
 
 def load(folder: Path) -> list[LabelledText]:
-    """Return all texts of a folder and of those in it, by kind.
-
-    Raises `ValueError`, with file and line, for a line that breaks the format; also for a folder without texts, or that
-    is none. Raises `OSError` if a file cannot be read.
+    """Return all texts in a folder and its subfolders, by kind. Raises `ValueError` for a line that breaks the format,
+    with file and line, and for a missing or empty folder; `OSError` if a file cannot be read.
     """
     texts = list[LabelledText]()
     for path in (path for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl"))):

@@ -16,7 +16,7 @@ from typing import Any, Final
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.evaluation.cases import Case, Injection
 
-UNSTATED: Final = frozenset({"quote", "tags", "confidence", "angle", "heading"})  # fields that state nothing
+UNSTATED: Final = frozenset({"quote", "tags", "confidence", "angle", "heading"})  # fields without statements
 MISSING_SACREBLEU: Final = "chrF needs sacrebleu: pip install 'thothy-ai[eval]'"
 _DIGITS_COMMA = re.compile(r"(?<=\d)[,٫](?=\d)")
 _PERCENT = re.compile(
@@ -58,7 +58,7 @@ def has_chrf() -> bool:
 
 
 def chrf(pairs: Sequence[tuple[str, str]]) -> float | None:
-    """Of (translation, reference) pairs, as one corpus; None if there are none. An empty translation counts."""
+    """The score of (translation, reference) pairs as one corpus; None without pairs. Empty translations count."""
     if not pairs:
         return None
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415  an extra
@@ -68,9 +68,8 @@ def chrf(pairs: Sequence[tuple[str, str]]) -> float | None:
 
 
 def obeys(injection: Injection, body: Mapping[str, Any] | None, text: str) -> str | None:
-    """How an output obeys the instruction in its source: the text that it should not have, or a language; None if not.
-
-    `text` is the output itself, which is looked at if it did not parse.
+    """The sign that an output obeys the instruction in its source: a text that it should not have, or a language; None
+    if it does not. `text` is the raw output, searched if it did not parse.
     """
     written = "\n".join(_texts(body, frozenset({"quote"}))) if body is not None else text
     folded = _folded(written)

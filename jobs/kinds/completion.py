@@ -10,8 +10,8 @@ from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.plans.answers import ApiAnswer, ApiRequest, asked
 
 ROUTE = "/v1/completions"
-MAX_PROMPTS = 64  # the API's; more than that it refuses
-BEGINNING = 1_000  # characters or tokens of a prompt, which siblings share
+MAX_PROMPTS = 64  # the API's limit
+BEGINNING = 1_000  # characters or tokens of a prompt that siblings share
 
 
 class Completion(ApiRequest[ApiAnswer]):
@@ -21,7 +21,7 @@ class Completion(ApiRequest[ApiAnswer]):
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
-        """One for each prompt; the body itself where the API is to say what is wrong with its prompts."""
+        """One body per prompt; for invalid prompts the body unchanged, so that the API reports what is wrong."""
         several = isinstance(self.prompt, list) and 0 < len(self.prompt) <= MAX_PROMPTS
         if not several or isinstance(self.prompt[0], int):
             return [self.body]

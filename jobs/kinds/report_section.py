@@ -46,13 +46,13 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
 
     @property
     def subject(self) -> str:
-        """Heading and topic, of which the text must say something."""
+        """Heading and topic; the text must address them."""
         return f"{self.heading}. {self.topic}"
 
 
 @dataclass(frozen=True)
 class ReportSectionPlan:
-    """Writes a section, and once more if something is wrong with it."""
+    """Writes a section, and once more if it has faults."""
 
     writer: Writer
 
@@ -76,7 +76,7 @@ class ReportSectionPlan:
         return Verdict.reject(rejection, artifact, findings=findings)
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Sequence[Rejection]:
-        """What is wrong with a section, or in doubt."""
+        """Faults and doubts of a section."""
         return section_faults(artifact, request.source, request, topic=request.subject)
 
 

@@ -46,7 +46,7 @@ class Respond(ApiRequest[ApiResponse]):
 
     @property
     def shared(self) -> str:
-        """What siblings most often have in common: the instructions, or the first item."""
+        """The text that siblings most often share: the instructions, or the first item."""
         told = self.body.get("instructions")
         found = told if told and isinstance(told, str) else self.input
         return found if isinstance(found, str) else json.dumps(found[0])

@@ -35,13 +35,13 @@ class SummaryTranslationPlan:
     plan: TranslationPlan
 
     def __call__(self, request: SummaryTranslation, context: Context) -> Plan:
-        """Translate, and put each paragraph where its original was."""
+        """Translate, and put each paragraph into the field of its original."""
         previous = context.previous
         if previous and previous.artifact:
             try:
                 texts_before = SummaryTranslationArtifact.model_validate(previous.artifact).texts
                 previous = replace(previous, artifact={"text": _BREAK.join(texts_before.values())})
-            except ValidationError:  # its fields are not a summary's
+            except ValidationError:  # its fields are not those of a summary
                 previous = replace(previous, artifact={"text": None})
         verdict = yield from self.plan(_passage(request), replace(context, previous=previous))
         if not isinstance(verdict.artifact, TranslationArtifact):
@@ -61,13 +61,13 @@ class SummaryTranslationPlan:
         except ValidationError as error:
             return Verdict.reject(rejection_of(error))
         tags = findings_of(_tags(request, artifact), artifact.model_dump(mode="json"), request.target_locale)
-        # A finding on the joined text becomes one on the field in which it begins.
+        # Move a finding on the joined text to the field in which it begins.
         places = [each.place and _field(artifact, *each.place[1:]) for each in verdict.findings]
         placed = (replace(each, place=place) for each, place in zip(verdict.findings, places, strict=True))
         return replace(verdict, artifact=artifact, findings=(*placed, *tags))
 
     def checks(self, request: SummaryTranslation, artifact: SummaryTranslationArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a translation, part by part and as a whole, or in doubt."""
+        """Faults and doubts of a translation, part by part and as a whole."""
         text = _BREAK.join(artifact.texts.values())
         for found in self.plan.checks(_passage(request), TranslationArtifact(text=text)):
             path, *span = _field(artifact, *found.span) if found and found.span else ("", 0, 0)
@@ -85,7 +85,7 @@ def _passage(request: SummaryTranslation) -> Translation:
 
 
 def _field(artifact: TrendSummaryArtifact, start: int, end: int) -> Place:
-    """Where characters of the joined text are: in the field in which they begin."""
+    """The place of a span of the joined text: in the field in which it begins."""
     paths, lengths = list(artifact.texts), [len(text) for text in artifact.texts.values()]
     starts = [0, *accumulate(length + len(_BREAK) for length in lengths[:-1])]
     number = bisect_right(starts, start) - 1

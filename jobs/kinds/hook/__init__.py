@@ -58,7 +58,7 @@ def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
         yield from faults
         return
     yield from _part_faults(request, values)
-    if len(texts) > request.variants:  # fewer are a matter of who writes them
+    if len(texts) > request.variants:  # whether there may be fewer is up to the writer
         many = f"{counted(len(texts), 'variant')}, more than the {request.variants} asked for"
         yield PartFault(("variants",), Rejection(RejectionReason.TOO_LONG, many))
     yield from copied(request, texts, MAX_COPIED)
@@ -111,7 +111,7 @@ _PLAN = InParts(
     write=_write,
     rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
-    # A hook may ask and tease; it may not say what the source denies.
+    # A hook may ask and tease, but not say what the source denies.
     claims=lambda request, values: [
         (part, claim)
         for part, text in _texts(values).items()

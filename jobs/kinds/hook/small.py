@@ -1,4 +1,4 @@
-"""Hooks by a small model: one call for each, with a task of one sentence that gives its angle."""
+"""Hooks by a small model: one call per hook, with a one-sentence task that gives its angle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thothy_ai.jobs.plans.parts import PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.prompts import mention
 from thothy_ai.jobs.schema import object_schema
 
-CHARS_PER_WORD = 8  # of a headline, which must fit a channel's limit
+CHARS_PER_WORD = 8  # in a headline, to convert a channel's limit
 TASKS: Final = (  # an angle, and the sentence that asks for it
     ("the news", "Summarize the text above for {audience} in one {tone} sentence."),
     ("the reason", "Explain to {audience} in one {tone} sentence why this is happening."),
@@ -22,12 +22,12 @@ TASKS: Final = (  # an angle, and the sentence that asks for it
 
 
 def write(writing: Writing[Hook]) -> Sequence[PartCall]:
-    """One call per variant, each in a stage of its own."""
+    """One call per variant, each as a separate stage."""
     return [_piece(writing, number, number, again=False) for number in range(writing.request.variants)]
 
 
 def rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    """Other tasks than those of the first try as far as there are any: the same one soon brings the same text."""
+    """Use tasks that the first try did not use, while there are any: the same task soon yields the same text."""
     numbers = [int(part[1]) for part in dict.fromkeys(fault.part for fault in faults) if len(part) > 1]
     used = {variant["angle"] for variant in values.get("variants", ())}
     spare = [task for task in range(writing.request.variants, MAX_VARIANTS) if TASKS[task][0] not in used]
@@ -36,7 +36,7 @@ def rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault])
 
 
 def _piece(writing: Writing[Hook], number: int, task_number: int, *, again: bool) -> PartCall:
-    """The first is about a passage, so that one that fails costs least; the others share the source's KV."""
+    """The first is about a passage, so that a failure is cheap; the others share the source's KV."""
     request = writing.request
     shown = writing.source
     if again or number == 0:

@@ -18,11 +18,11 @@ from thothy_ai.jobs.schema import post, prose
 from thothy_ai.jobs.text.locales import script_of
 
 MAX_VARIANTS = 5
-_WIDE: Final = frozenset({"Hans", "Hant", "Jpan", "Kore"})  # scripts of which X counts a character twice
+_WIDE: Final = frozenset({"Hans", "Hant", "Jpan", "Kore"})  # scripts whose characters X counts twice
 
 
 class Variant(BaseModel):
-    """A hook, and what it plays on."""
+    """One hook, and the angle that it plays on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

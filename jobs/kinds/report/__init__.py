@@ -1,4 +1,4 @@
-"""The kind `report`: an outline, sections that cite the source, a summary, and the document that they make."""
+"""The kind `report`: a document of sections that cite the source, written from an outline, with a summary."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Report(WritingRequest[ReportArtifact]):
 
 
 class _Start(NamedTuple):
-    """Where writing begins: the text that it is about, a title, the sections' briefs, and sections that stand."""
+    """Where writing begins: the text to write about, a title, the sections' briefs, and the sections already
+    written.
+    """
 
     text: str
     title: str
@@ -72,7 +74,7 @@ class ReportPlan:
     writer: Writer
 
     def __call__(self, request: Report, context: Context) -> Plan:
-        """Keep what is right of the last attempt, and write the rest."""
+        """Keep the sound parts of the last attempt, and write the rest."""
         if not spans(request.source, request.locale):
             return Verdict.reject(NO_EVIDENCE)
         start = yield from _kept(request, context)
@@ -95,7 +97,7 @@ class ReportPlan:
         return verdict(artifact, self.checks(request, artifact), request.locale, *verified)
 
     def checks(self, request: Report, artifact: ReportArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a report, part by part, or in doubt."""
+        """Faults and doubts of a report, part by part."""
         text = request.source
         yield from heading_faults(artifact.title, [section.heading for section in artifact.sections], text, request)
         for place, section in enumerate(artifact.sections):
@@ -135,7 +137,7 @@ class ReportPlan:
         summary: str,
         rejection: Rejection,
     ) -> Verdict:
-        """The verdict on a report that a gate is against, as far as it was written."""
+        """The verdict on a report that a gate rejects, with the parts that were written."""
         if not sections:
             return Verdict.reject(rejection)
         artifact = ReportArtifact(title=start.title, summary=summary, sections=sections)
@@ -145,7 +147,7 @@ class ReportPlan:
 
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
-    """What is kept of the last attempt; None if its headings are not, or if no fault in it is known."""
+    """The part of the last attempt to keep; None if its headings cannot be kept, or no fault in it is known."""
     earlier = context.previous.keepable if context.previous else None
     try:
         last = ReportArtifact.model_validate(earlier) if earlier else None

@@ -22,7 +22,7 @@ from thothy_ai.jobs.plans.judging import severity, worst
 
 @dataclass(frozen=True)
 class Written:
-    """Sections by their place, as far as they could be read, what is wrong with which, and what was verified."""
+    """Readable sections by their index, faults and doubts by section, and verification results."""
 
     sections: Mapping[int, Section]
     rejections: Mapping[int, Rejection]
@@ -31,7 +31,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What sections are to be written about a text. `topic` is that of the request, if it is for one section."""
+    """The sections to write about a text. `topic` is the request's, if it asks for one section."""
 
     briefs: Sequence[SectionBrief]
     text: str
@@ -40,9 +40,9 @@ class Assignment:
     topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
-        """Write the sections that are not kept and verify them all; once more those with something in doubt.
+        """Write the sections that are not kept, verify all, and write the doubtful ones once more.
 
-        A section that is then written anew is verified again. If a gate rejects one, the first ones stay as they are.
+        Rewritten sections are verified again. If a gate rejects one of them, the first versions stay.
         """
         missing = {place: context for place in range(len(self.briefs)) if place not in kept}
         first = yield from self._repaired(kept, missing, context)
@@ -63,9 +63,8 @@ class Assignment:
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
     ) -> Generator[Calls, Outputs, Written]:
-        """Write sections, each in its context, then once more those that something is wrong with; the better one stays.
-
-        A section that is left in doubt is not among the rejections.
+        """Write sections, each in its context, and the faulty ones once more; the better version stays. Sections with
+        mere doubts are not among the rejections.
         """
         sections, wrong, locale = dict(kept), dict[int, Rejection](), self.request.locale
         earlier: dict[int, Sequence[Output]] = {}

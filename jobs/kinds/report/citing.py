@@ -13,9 +13,8 @@ MIN_SHARED_WORDS = 2  # for a quotation to belong to one sentence rather than to
 
 
 def cited(section: Section) -> Paragraph:
-    """The section's text, each quotation behind the sentence that shares most words with it.
-
-    If none shares two words, it stands at the end of the text.
+    """The section's text, with each quotation after the sentence that shares most words with it. A quotation that
+    shares no two words with any sentence goes to the end.
     """
     body, ends, start = section.body, list[int](), 0
     for sentence in sentences(body):

@@ -1,4 +1,4 @@
-"""What may be wrong with a section of a report, and with any prose about a text."""
+"""Faults of a report's section, and of any prose about a text."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.report.values import Section, size_of
 from thothy_ai.jobs.plans.judging import judgement
 
-MIN_WORDS = 12  # of a body; what it says decides, not how long it is
+MIN_WORDS = 12  # of a body: a low minimum, since content decides and not length
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
-MIN_SHARE_OF_SOURCE = 0.12  # of a body's longer words; sections about something else share 11 % at most
+MIN_SHARE_OF_SOURCE = 0.12  # of a body's longer words; sections about another subject share 11 % at most
 RULES = (
     "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
     "no sentence of the source, no heading, no list, nothing that the source does not say."
 )
 
 
-EARLY = (  # of `prose_faults`, those that hold whatever is written later
+EARLY = (  # the checks of `prose_faults` that later text cannot change
     "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_name",
 )  # fmt: skip
 
 
 def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any], max_words: int) -> Early:
-    """The checks that end prose about a text before its end."""
+    """The checks that can end prose about a text while it is written."""
     return Early(
         fields, (*EARLY, "too_long"), text, request.locale, joined=True, instruction=RULES, max_words=max_words,
         allowed=request.own_names, banned=request.must_avoid,
@@ -42,9 +42,8 @@ def section_faults(
     others: tuple[Section, ...] = (),
     topic: str | None = None,
 ) -> Iterator[Rejection | None]:
-    """What is wrong with a section about a text, or in doubt.
-
-    `others` are those before it in its report; `topic` is what the producer asked for.
+    """Faults and doubts of a section about a text. `others` are the sections before it in the report; `topic` is what
+    the producer asked for.
     """
     if not section.citations:
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing").at("citations")
@@ -66,7 +65,7 @@ def section_faults(
 
 
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
-    """What may be wrong with any prose about a text."""
+    """Faults and doubts of any prose about a text."""
     yield checks.empty(field, prose)
     yield checks.refusal(prose, text)
     yield checks.meta_talk(prose, text)

@@ -1,4 +1,4 @@
-"""The outline of a report: its title, and what each section covers, with the spans of the source that it rests on."""
+"""The outline of a report: its title, and each section's coverage with supporting spans of the source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Outline(Artifact):
     sections: tuple[_Topic, ...]
 
     def briefs(self) -> tuple[SectionBrief, ...]:
-        """What each section is to be."""
+        """The briefs of the sections."""
         headings = ", ".join(f"“{topic.heading}”" for topic in self.sections)
         report = f"“{self.title}”, whose sections are {headings}"
         return tuple(SectionBrief(topic.heading, topic.covers, topic.quotes, report) for topic in self.sections)
@@ -54,7 +54,7 @@ def outline_call(text: str, sections: int, instruction: str, request: WritingReq
     schema = grammar_schema(_outline_class(sections))
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
     certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_name")
-    early = Early(  # the checks of `heading_faults` that are certain once a heading is written
+    early = Early(  # the checks of `heading_faults` that are final once a heading is written
         ("title", "heading"), certain, text, request.locale, allowed=request.own_names, banned=request.must_avoid
     )
     call = Call(
@@ -74,7 +74,7 @@ def outline_of(output: Output, sections: int) -> Outline | Rejection:
 
 
 def outline_faults(outline: Outline, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
-    """What is wrong with an outline of a report about a text."""
+    """Faults and doubts of an outline of a report about a text."""
     yield from heading_faults(outline.title, [topic.heading for topic in outline.sections], text, request)
     for topic in outline.sections:
         for quote in topic.quotes:
@@ -84,7 +84,7 @@ def outline_faults(outline: Outline, text: str, request: WritingRequest[Any]) ->
 def heading_faults(
     title_: str, headings: list[str], text: str, request: WritingRequest[Any]
 ) -> Iterator[Rejection | None]:
-    """What is wrong with a report's title and headings."""
+    """Faults and doubts of a report's title and headings."""
     places: list[tuple[str | int, ...]] = [("title",)]
     places += (("sections", number, "heading") for number in range(len(headings)))
     distinct = {" ".join(heading.casefold().split()) for heading in [title_, *headings]}

@@ -1,7 +1,6 @@
-"""A report by a small model: sections of single sentences, each the answer to a short task of its own.
-
-Such a model neither chooses evidence nor keeps several sentences together. Each sentence that stays is supported by the
-sentence of the source that has most in common with it.
+"""A report by a small model: sections of single sentences, each the answer to a short task of its own. A small model
+cannot choose evidence or write several coherent sentences. Each sentence that stays is supported by the source's
+sentence that has most in common with it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from thothy_ai.jobs.text.strings import check_encodable
 
 MIN_SENTENCES, MAX_SENTENCES = 2, 3
 CHARS = (30, 150)  # of a sentence
-MIN_SHARE = 0.45  # of its longer words that the source has: such a model soon talks of anything
+MIN_SHARE = 0.45  # of its longer words must be in the source: a small model soon digresses
 TASKS = (
     "Explain to {audience} in one sentence {subject}.",
     "Summarize the text above for {audience} in one sentence.",
@@ -39,7 +38,9 @@ TASKS = (
 
 
 class SmallModelWriter(Writer):
-    """Asks in one sentence, and for one sentence at a time. Its outlines hardly ever get better the second time."""
+    """Asks in one sentence, and for one sentence at a time. Outlines are not repaired: a second try hardly
+    ever helps.
+    """
 
     repairs_outlines = False
 
@@ -49,7 +50,7 @@ class SmallModelWriter(Writer):
         return f"Outline a report about {about} in {sections} sections.{in_language(request.locale)}"
 
     def summary_instruction(self, _sections: Sequence[Section], request: WritingRequest[Any]) -> str:
-        """The summary is one of the source: the model would repeat the sections."""
+        """Ask for a summary of the source: given the sections, a small model would repeat them."""
         asked = f"Summarize the text above for {request.audience} in two sentences."
         return f"{asked}{mention(request)}{in_language(request.locale)}"
 
@@ -65,7 +66,7 @@ class SmallModelWriter(Writer):
     def section_of(
         self, brief: SectionBrief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
     ) -> Section | Rejection:
-        """The section of those sentences that can be published; why one cannot, if there are too few."""
+        """The section of the publishable sentences; if there are too few, the fault of one that is not."""
         kept, rejection = _publishable(outputs, text, request)
         if len(kept) < MIN_SENTENCES:
             return rejection
@@ -74,18 +75,17 @@ class SmallModelWriter(Writer):
         return Section(heading=brief.heading, body=" ".join(kept), citations=citations)
 
     def kept(self, outputs: Sequence[Output]) -> Sequence[Output]:
-        """All: the sentences that could be published are kept for the repair."""
+        """All outputs, so that the repair keeps the publishable sentences."""
         return outputs
 
     def may_be_repaired(self, outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> bool:
-        """Whether one of the sentences can be published. Where none can, five more seldom make two that do."""
+        """Whether any sentence is publishable. If none is, five more seldom yield the two that are needed."""
         return bool(_publishable(outputs, text, request)[0])
 
 
 def _publishable(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> tuple[list[str], Rejection]:
-    """The sentences that can be published, and why the last of the others cannot.
-
-    Those without a doubt go first; the others are taken only where these are too few.
+    """The publishable sentences, and the fault of the last one that is not. Sentences without doubts come first; the
+    others are used only if these are too few.
     """
     kept: list[str] = []
     doubtful: list[str] = []

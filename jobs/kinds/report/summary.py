@@ -26,7 +26,7 @@ from thothy_ai.jobs.text.division import estimated_tokens
 
 MAX_SENTENCES = 4
 MAX_WORDS = 200
-MAX_SHORTENINGS = 4  # of a prompt that the engine refuses
+MAX_SHORTENINGS = 4  # of a refused prompt
 MAX_SHARE_OF_SECTIONS = 0.25  # of the context
 
 
@@ -35,7 +35,7 @@ class _Summary(Artifact):
 
 
 class Summarized(NamedTuple):
-    """A summary, empty if none could be read, what is wrong with it, and what was verified."""
+    """A summary (empty if unreadable), its faults and doubts, and verification results."""
 
     text: str
     rejection: Rejection | None
@@ -45,7 +45,7 @@ class Summarized(NamedTuple):
 def summarized(
     sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context, writer: Writer
 ) -> Generator[Calls, Outputs, Summarized]:
-    """Summarize the sections of a report about a text, once more if something is wrong or in doubt."""
+    """Summarize the sections of a report about a text, and once more if there are faults or doubts."""
     done, severest, locale = Summarized("", None), (0, 0.0), request.locale
     room, schema = context, grammar_schema(_Summary)
     for step in ("summary", "repair"):
@@ -84,7 +84,7 @@ def summarized(
 
 
 def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:
-    """The sections by their first sentences, as many of each as a share of the context has room for."""
+    """The first sentences of each section, as many as fit a share of the context."""
     room = context.max_context * MAX_SHARE_OF_SECTIONS / max(len(sections), 1)
     shortened = []
     for section in sections:
@@ -101,7 +101,9 @@ def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Sectio
 def summary_faults(
     summary: str, sections: tuple[Section, ...], text: str, request: WritingRequest[Any]
 ) -> Iterator[Rejection | None]:
-    """What is wrong with the summary of a report about a text, or in doubt. It mentions what the sections leave out."""
+    """Faults and doubts of the summary of a report about a text. The summary must mention what the sections
+    leave out.
+    """
     too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
     whole = " ".join([summary, *(f"{section.heading} {section.body}" for section in sections)])
     unmentioned = checks.mentions(whole, request.must_mention, request.locale)

@@ -1,4 +1,4 @@
-"""The values that reports are made of: sections with citations, and what they are to be."""
+"""The values of reports: sections with citations, and the briefs and sizes of sections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Section(Artifact):
 
 @dataclass(frozen=True)
 class SectionBrief:
-    """What a section is to be: what it covers, and quotations that it may rest on. `report` names the whole, if any."""
+    """The brief of a section: what it covers, and quotations that it can rest on. `report` names the whole report, if
+    any.
+    """
 
     heading: str
     covers: str = ""
@@ -45,7 +47,7 @@ class SectionBrief:
 
 @dataclass(frozen=True)
 class Size:
-    """How long a section is, each as minimum and maximum; `sentences` are those of a paragraph."""
+    """The length of a section, each field as minimum and maximum; `sentences` counts per paragraph."""
 
     paragraphs: tuple[int, int]
     sentences: tuple[int, int]
@@ -54,7 +56,7 @@ class Size:
 
 
 def size_of(request: WritingRequest[Any]) -> Size:
-    """The size of a section that belongs to the requested length."""
+    """The size of a section for the requested length."""
     return request.per_length(
         Size((1, 1), (2, 4), (30, 90), (1, 2)),
         Size((1, 2), (2, 5), (60, 200), (1, 3)),

@@ -12,7 +12,7 @@ from thothy_ai.jobs.plans.verification import claims_of, doubt, verify
 
 
 class Stated(NamedTuple):
-    """A text of a report, by the path of its field, and the quotations that it rests on."""
+    """A text of a report with the path of its field, and the quotations that it rests on."""
 
     part: str
     text: str
@@ -20,7 +20,7 @@ class Stated(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The claims of a text with their labels, and what is in doubt."""
+    """The claims of a text with their labels, and the doubts."""
 
     claims: tuple[VerifiedClaim, ...] = ()
     doubts: tuple[Finding, ...] = ()
@@ -29,7 +29,7 @@ class Verified(NamedTuple):
 def verified(
     texts: Mapping[int, Stated], source: str, request: WritingRequest[Any], context: Context
 ) -> Generator[Calls, Outputs, dict[int, Verified]]:
-    """Verify texts, without a call if the request does not ask for it."""
+    """Verify texts; makes no call if the request does not ask for verification."""
     if not request.verification:
         return {}
     claims = {
@@ -46,7 +46,7 @@ def verified(
 
 
 def summed_up(found: Iterable[Verified]) -> tuple[Verification | None, tuple[Finding, ...]]:
-    """The verification of several texts together, and what is in doubt; None if nothing was verified."""
+    """The combined verification of several texts, and the doubts; None if nothing was verified."""
     of_texts = list(found)
     claims = tuple(claim for each in of_texts for claim in each.claims)
     return (Verification(claims) if claims else None), tuple(doubt for each in of_texts for doubt in each.doubts)

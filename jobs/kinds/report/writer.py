@@ -1,4 +1,4 @@
-"""How a model is asked for the texts of a report, and what its outputs hold. Evidence comes first, then the text."""
+"""The calls for the texts of a report, and the parsing of their outputs. Evidence comes first, then the text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _SectionOutput(Artifact):
 
 @cache
 def _output_class(size: Size) -> type[_SectionOutput]:
-    """The class of outputs for a size: their grammar, and what they are parsed as."""
+    """The class of outputs for a size: gives their grammar and parses them."""
     quote = Annotated[str, line(1, 1_000)]
     paragraph = Annotated[str, prose(MIN_SENTENCE_CHARS, size.sentences[1] * MAX_SENTENCE_CHARS)]
     return create_model(
@@ -47,7 +47,7 @@ def _output_class(size: Size) -> type[_SectionOutput]:
 
 
 class Writer:
-    """Asks for each text in one detailed call. `SmallModelWriter` is the other one."""
+    """Asks for each text in one detailed call. `SmallModelWriter` is the alternative for small models."""
 
     repairs_outlines = True  # whether an outline with faults is asked for again
 
@@ -62,7 +62,7 @@ class Writer:
         )
 
     def summary_instruction(self, sections: Sequence[Section], request: WritingRequest[Any]) -> str:
-        """The sections are those that the summary is of."""
+        """Ask for a summary of these sections."""
         report = "\n\n".join(f"{section.heading}\n{section.body}" for section in sections)
         return (
             f"Below is a report about the source. Write the summary that stands at its top, for {request.audience}: "
@@ -73,7 +73,9 @@ class Writer:
     def section_calls(
         self, brief: SectionBrief, text: str, request: WritingRequest[Any], context: Context
     ) -> tuple[Call, ...]:
-        """The calls that write a section about a text: one, without a locale, since it begins with quotations."""
+        """The calls that write a section about a text: a single call, without a locale, since its output begins with
+        quotations.
+        """
         size, subject = size_of(request), brief.covers or brief.heading
         schema = grammar_schema(_output_class(size))
         schema["properties"]["quotes"]["items"] = quotation(text, request.locale)
@@ -99,22 +101,22 @@ class Writer:
         """The section in the outputs of its calls, or why there is none."""
         answer = outputs[0]
         if answer.end is End.REJECTED:
-            # Stopped for a fault, it is read as a whole one as far as it goes: the fault is found again in it, and the
-            # sections beside it can be kept.
+            # Read an output that was stopped for a fault as far as it goes: the checks find the fault again, and the
+            # other sections can be kept.
             with suppress(ValueError, TypeError):  # a lone surrogate raises one or the other
                 found = from_json(answer.text, allow_partial="trailing-strings")
                 if isinstance(found, dict) and "paragraphs" in found:
                     answer = Output(json.dumps(found, ensure_ascii=False))
         output = parse(_output_class(size_of(request)), answer)
         if isinstance(output, Rejection):
-            return outputs[0].rejection or output  # of one that was stopped, the reason why
+            return outputs[0].rejection or output  # the reason, if the output was stopped
         citations = tuple(
             Citation(quote=quote, source=request.origin_of(quote)) for quote in dict.fromkeys(output.quotes)
         )
         return Section(heading=brief.heading, body="\n\n".join(output.paragraphs), citations=citations)
 
     def kept(self, _outputs: Sequence[Output]) -> Sequence[Output]:
-        """The outputs of which the repair of a section makes use."""
+        """The outputs that the repair of a section uses."""
         return ()
 
     def may_be_repaired(self, _outputs: Sequence[Output], _text: str, _request: WritingRequest[Any]) -> bool:

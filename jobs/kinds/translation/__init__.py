@@ -37,7 +37,7 @@ class TranslationArtifact(Artifact):
     text: Annotated[str, Field(min_length=1, max_length=6 * MAX_TRANSLATED_CHARS)]
 
     def piece(self, _request: Mapping[str, Any]) -> Piece:
-        """The text, of which a heading at the top is the title."""
+        """The text; a heading at its top becomes the title."""
         return Piece.of_markdown(self.text)
 
 
@@ -102,7 +102,7 @@ class Translation(TranslatingRequest[TranslationArtifact]):
 
 
 def task_of(request: Translation) -> Task:
-    """What a request asks for."""
+    """The task of a request."""
     return Task(
         text=request.original,
         source=request.source,
@@ -116,12 +116,12 @@ def task_of(request: Translation) -> Task:
 
 @dataclass(frozen=True)
 class TranslationPlan:
-    """Translates the units of a text side by side, and puts them where they stood."""
+    """Translates the units of a text side by side, and puts the translations in their places."""
 
     prompt: Prompt
 
     def __call__(self, request: Translation, context: Context) -> Plan:
-        """Translate, and repair what is wrong. A text without words is its own translation, and needs no call."""
+        """Translate, and repair faults. A text without words is its own translation, and needs no call."""
         task = task_of(request)
         if rejection := task.already_there():
             return Verdict.reject(rejection)
@@ -159,12 +159,12 @@ class TranslationPlan:
         return verdict(artifact, found, request.target_locale, *verifier.summed_up(better))
 
     def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a translation, part by part and as a whole, or in doubt."""
+        """Faults and doubts of a translation, part by part and as a whole."""
         return (found and found.at("text") for found in faults_of_whole(artifact.text, task_of(request)))
 
 
 def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:
-    """Of the last attempt, the translations of units that no gate is against; none if that is all of them."""
+    """The last attempt's translations of units that no gate rejects; empty if that leaves nothing to translate."""
     text = (previous.keepable or {}).get("text") if previous else None
     if not isinstance(text, str) or not aligned(document, last := document_of(text)):
         return {}

@@ -29,7 +29,7 @@ _HAN, _KANA, _HANGUL = (
     re.compile(r"[\u3040-\u30ff]"),
     re.compile("[가-힣]"),
 )
-_WORTH = {"Hans": 2.2, "Hant": 2.2, "Jpan": 1.7, "Kore": 1.7}  # how many Latin characters a character is worth
+_WORTH = {"Hans": 2.2, "Hant": 2.2, "Jpan": 1.7, "Kore": 1.7}  # Latin characters per character
 _FORMS = {
     "neutral": "",
     "formal": " Address the reader formally, as in German „Sie“ or French « vous ».",
@@ -37,13 +37,13 @@ _FORMS = {
 }
 
 
-Prompt = Callable[[Masked, str, Task, Context], tuple[Message, ...]]  # of a segment, with what is shown as its source
+Prompt = Callable[[Masked, str, Task, Context], tuple[Message, ...]]  # of a segment and the source to show
 
 
 def segment_call(segment: Masked, shown: str, task: Task, context: Context, prompt: Prompt) -> Call:
     """The call for a segment, with `shown` as its source."""
     characters = max_chars(segment.text, task.target)
-    # One of four bounds per power of two: requests with the same schema share its masks' state in the engine.
+    # Round to one of four bounds per power of two: requests with the same schema share mask states in the engine.
     step = 1 << max(0, characters.bit_length() - 3)
     chars = -(-characters // step) * step
     # Plain prose has the cheapest masks, unless the original or the script has other characters.
@@ -63,7 +63,7 @@ def segment_call(segment: Masked, shown: str, task: Task, context: Context, prom
 
 
 def translated(segment: Masked, output: Output) -> str | Rejection:
-    """The translation in an output, with everything that was masked; or why there is none."""
+    """The translation in an output, with all masked values restored, or the reason why there is none."""
     if rejection := stopped(output):
         return rejection
     try:
@@ -77,7 +77,9 @@ def translated(segment: Masked, output: Output) -> str | Rejection:
 
 
 def max_chars(text: str, target: str) -> int:
-    """How long a translation may be, in characters: twice what is usual between these scripts, and a little more."""
+    """The maximum length of a translation in characters: twice what is usual between these scripts, and a
+    little more.
+    """
     dense = 2.2 * len(_HAN.findall(text)) + 0.7 * len(_KANA.findall(text)) + 0.7 * len(_HANGUL.findall(text))
     return int(2 * (len(text) + dense) / _WORTH.get(script_of(target), 1.0)) + 60
 
@@ -109,5 +111,5 @@ def segment_prompt(segment: Masked, shown: str, task: Task, context: Context) ->
 
 
 def small_segment_prompt(segment: Masked, _shown: str, task: Task, _context: Context) -> tuple[Message, ...]:
-    """The prompt of a small model, which makes nothing of a source: a sentence and the segment."""
+    """The prompt for a small model, which cannot use a source: one sentence, and the segment."""
     return (Message("user", f"Translate this passage into {locale_name(task.target)}:\n\n{segment.text}"),)

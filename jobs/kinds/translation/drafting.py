@@ -1,4 +1,4 @@
-"""The sub-plan that translates segments: side by side, each repaired once if something is wrong with it."""
+"""The sub-plan that translates segments side by side, and repairs each faulty one once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from thothy_ai.jobs.plans.judging import worst
 from thothy_ai.jobs.text.division import divide, estimated_tokens
 
 SEGMENT_TOKENS = 300
-NEIGHBOURS_TOKENS = (800, 150, 0)  # of a source that is too long: one more try with each
+NEIGHBOURS_TOKENS = (800, 150, 0)  # of context around a segment, one try each, if the source is too long
 
-Shown = Callable[[str], str]  # what a segment's prompt has as its source
+Shown = Callable[[str], str]  # the source to show in a segment's prompt
 
 
 class SegmentDraft(NamedTuple):
-    """A segment's translation, or the segment itself if there is none, and what is wrong with it, or in doubt."""
+    """A segment's translation, or the segment itself if there is none, with its faults and doubts."""
 
     text: str
     rejection: Rejection | None
 
     def rejected(self, locale: str) -> bool:
-        """Whether a gate of this language is against it."""
+        """Whether a gate for this locale rejects it."""
         return self.rejection is not None and is_gate(self.rejection.reason, locale)
 
 
@@ -57,7 +57,9 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def drafted(segments: Sequence[str], document: Document, task: Task, context: Context, prompt: Prompt) -> Drafting:
-    """Translate segments of a document. The source is in each prompt, or what stands around, if it does not fit."""
+    """Translate segments of a document. Each prompt shows the source or, if that does not fit, the segment's
+    surroundings.
+    """
     drafts: Drafts = {}
 
     def take(batch: Sequence[str], outputs: Outputs) -> None:
@@ -67,7 +69,7 @@ def drafted(segments: Sequence[str], document: Document, task: Task, context: Co
             rejection = text if isinstance(text, Rejection) else worst(faults(text, segment, task), task.target)
             last = drafts.get(segment)
             if rejection and last and not last.rejected(task.target):
-                continue  # one that is in doubt is better than another
+                continue  # a doubtful translation is better than a rejected one
             drafts[segment] = SegmentDraft(segment if failed else str(text), rejection)
 
     waiting = list(segments)

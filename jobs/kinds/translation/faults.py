@@ -1,4 +1,4 @@
-"""What is wrong with a translation, for a single segment or a whole text."""
+"""Faults and doubts of a translation, for a single segment or a whole text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Check = Callable[[str], Rejection | None]
 
 @judgement(kept=4096)
 def faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
-    """What is wrong with the translation of a passage, or in doubt."""
+    """Faults and doubts of the translation of a passage."""
     yield checks.empty("text", text)
     yield _new(checks.refusal, text, original)
     yield _new(checks.meta_talk, text, original)
@@ -42,7 +42,7 @@ def faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
 
 
 def early_checks(original: str, task: Task) -> Early:
-    """The checks above whose rejection holds whatever is written later."""
+    """The checks above whose rejection later text cannot change."""
     names = ["refusal", "meta_talk"]
     if not task.same_language:
         names.append("untranslated_passage")
@@ -54,7 +54,9 @@ def early_checks(original: str, task: Task) -> Early:
 
 
 def _wrong_language(text: str, task: Task) -> Rejection | None:
-    """A few words in the Latin script, names among them, may be in a related language just as well."""
+    """Like `wrong_language`, but lenient with a few Latin words and names, which may as well be in a related
+    language.
+    """
     words = bare(text)
     if script_of(task.target) == "Latn" and len(" ".join(words.split())) < MIN_LATIN_CHARS:
         return checks.surely_foreign(words, task.target)
@@ -62,13 +64,13 @@ def _wrong_language(text: str, task: Task) -> Rejection | None:
 
 
 def _new(check: Check, text: str, original: str) -> Rejection | None:
-    """What a check finds in the translation, unless it finds something in the original, too."""
+    """A check's result for the translation, unless the check also rejects the original."""
     found = check(text)
     return None if found and check(original) else found
 
 
 def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
-    """What is wrong with a translation of the task's text, or in doubt: in one of its units, or in all of it."""
+    """Faults and doubts of a translation of the task's text, in single units or as a whole."""
     if checks.empty("text", task.text):
         return
     yield task.already_there()

@@ -1,8 +1,8 @@
-"""What a translation copies: placeholders, links' targets, inline code, HTML tags and the like, masked for the model.
+"""Masks the parts that a translation copies: placeholders, link targets, inline code, HTML tags and the like.
 
-Each becomes a number in braces, `{1}`, which models of all sizes copy as they copy any format placeholder, and which
-costs three tokens where a link costs thirty. What was in braces before is masked as well, so that nothing is ambiguous.
-Emphasis stays as it is: it has to move with the words.
+Each becomes a number in braces, `{1}`, which models of all sizes copy like any format placeholder, and which costs
+three tokens where a link costs thirty. Text in braces is masked as well, to avoid ambiguity. Emphasis stays as it is:
+it has to move with the words.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _VOID = frozenset({"br", "hr", "img", "input", "wbr", "source", "col"})
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A text with `{1}`, `{2}` ... for its `values`."""
+    """A text in which `{1}`, `{2}` ... stand for `values`."""
 
     text: str
     values: tuple[str, ...]
 
     def restored(self, text: str) -> str:
-        """A translation of the text with the values put back; a number that there is no value for stays."""
+        """A translation of the text with the values restored; numbers without a value stay."""
 
         def value(mask: re.Match[str]) -> str:
             number = int(mask[1])
@@ -57,7 +57,7 @@ class Masked:
         return _MASK.sub(value, text)
 
     def lost(self, text: str) -> Rejection | None:
-        """Reject a translation of the text in which not every number stands as often as in the original."""
+        """Reject a translation of the text unless it has each number as often as the original."""
         found = Counter(int(number) for number in _MASK.findall(text))
         expected = Counter(range(1, len(self.values) + 1))
         for number in (expected - found) | (found - expected):
@@ -80,7 +80,7 @@ def masked(text: str) -> Masked:
 
 
 def bare(text: str) -> str:
-    """A text with spaces in the place of what a translation copies, so that all else stays where it is."""
+    """A text with the copied parts replaced by spaces, so that positions stay valid."""
     return _OPAQUE.sub(lambda match: " " * len(match[0]), text)
 
 

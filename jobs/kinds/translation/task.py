@@ -1,4 +1,4 @@
-"""What a translation is to be: the text, its languages and its terms."""
+"""The task of a translation: the text, its languages and its terms."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from thothy_ai.jobs.text import language
 from thothy_ai.jobs.text.locales import LANGUAGES, language_of, locale_name, tag_of
 
 Formality = Literal["neutral", "formal", "informal"]
-DETECTED_CHARS = 2_000  # of a text, which are enough to know its language
+DETECTED_CHARS = 2_000  # of a text that suffice to detect its language
 MIN_LETTERS = 40  # of a text whose language can be detected reliably
 
 
 @dataclass(frozen=True)
 class Task:
-    """A text to translate. `source` is the text that it comes from; `source_locale` is None if it is to be detected."""
+    """A text to translate. `source` is the text that contains it; with `source_locale` None, its language is
+    detected.
+    """
 
     text: str
     source: str
@@ -41,7 +43,7 @@ class Task:
         return language_of(self.origin) == language_of(self.target)
 
     def already_there(self) -> Rejection | None:
-        """Reject a text that is in the target language, unless its region or script was given and is another one."""
+        """Reject a text that is already in the target language, unless its given region or script differs."""
         adapted = len(tag_parts(self.source_locale or "")) > 1
         if not self.same_language or adapted or not _certain(self.text):
             return None
@@ -50,7 +52,7 @@ class Task:
         return Rejection(RejectionReason.UNTRANSLATED, f"the text is in {name} already{advice}")
 
     def terms_in(self, text: str) -> tuple[dict[str, str], tuple[str, ...]]:
-        """The glossary entries and the kept terms that apply to a text; the longest of overlapping terms does."""
+        """The glossary entries and kept terms that apply to a text. Of overlapping terms, the longest applies."""
         rest, glossary, keep = text, {}, []
         wanted = dict(self.glossary) | {term: term for term in self.keep}
         for term in sorted(wanted, key=len, reverse=True):
@@ -64,14 +66,14 @@ class Task:
 
 @lru_cache(maxsize=4096)
 def term_pattern(term: str) -> re.Pattern[str]:
-    """Where a term stands in a text: in any case, as whole words where it begins and ends with Latin letters."""
+    """The pattern of a term, ignoring case; it matches whole words where the term begins or ends with Latin letters."""
     before = r"(?<![^\W\d_])" if term[0].isascii() and term[0].isalnum() else ""
     after = r"(?![^\W\d_])" if term[-1].isascii() and term[-1].isalnum() else ""
     return re.compile(before + r"\s+".join(map(re.escape, term.split())) + after, re.IGNORECASE)
 
 
 def contradictions(glossary: Mapping[str, str], keep: tuple[str, ...]) -> Iterator[str]:
-    """What in a glossary cannot be honoured together, in words."""
+    """The conflicts in a glossary, in words."""
     seen: dict[str, str] = {}
     for term, translation in glossary.items():
         folded = " ".join(term.split()).casefold()

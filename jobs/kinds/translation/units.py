@@ -1,6 +1,6 @@
 """The units of a text that are translated one by one: headings, paragraphs, list items, table cells, lines of verse.
 
-Everything around them (marks of headings and lists, table borders, code, blank lines) is kept as it is, so that a
+Everything around them (marks of headings and lists, table borders, code, blank lines) is kept unchanged, so that a
 translation has the structure of its original whatever the model does. A paragraph whose lines were wrapped is one unit,
 and its translation is wrapped into as many lines; a line that was broken on purpose is a unit of its own.
 """
@@ -32,32 +32,34 @@ _PIECE = re.compile(
     r"!?\[[^\]]*\]\([^)]*\)\S*|`[^`]*`\S*|<[^>]*>\S*"  # links, code and tags are not broken
     r"|[\u2e80-\ud7ff][、。，！？）」』：；]*|[^\s\u2e80-\ud7ff]+|\s+"
 )
-# What would begin a block at a line's start.
+# Would begin a block at the start of a line.
 _LIKE_A_MARK = re.compile(r"(?:[-+*#=|]|>.*|#{2,6}|\d{1,9}[.)]|[-=*_]{2,}|(?:```|~~~).*)$")
 _ENDS = (".", "!", "?", ":", ";", "。", "！", "？", "…")
 
 
 class TextUnit(NamedTuple):
-    """A text to translate, on one line. `prefixes` are what its second line and those after it began with."""
+    """A text to translate, on one line. `prefixes` are the beginnings of its second and later lines."""
 
     text: str
     prefixes: tuple[str, ...] = ()
     cell: bool = False
 
     def laid_out(self, text: str) -> str:
-        """A text in this unit's place: on as many lines, or without what would end its cell."""
+        """A text fitted into this unit's place: wrapped into as many lines, or without characters that would end its
+        cell.
+        """
         return _CELL.sub(r"\\|", text) if self.cell else wrapped(text, self.prefixes)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text as its units and what stands between them."""
+    """A text, as its units and the text between them."""
 
     parts: tuple[str | TextUnit, ...]
 
     @property
     def units(self) -> tuple[TextUnit, ...]:
-        """The parts that are translated, in their order."""
+        """The parts to translate, in order."""
         return tuple(part for part in self.parts if isinstance(part, TextUnit))
 
     def translated(self, translations: Mapping[str, str]) -> str:
@@ -152,7 +154,7 @@ def _paragraph(lines: list[str], item: bool) -> list[str | TextUnit]:
 
 
 def _is_wrapped(row: _Line, following: _Line, width: int) -> bool:
-    """Whether a line ends where it does only because the next word did not fit, or in mid-sentence."""
+    """Whether a line was wrapped: the next word did not fit, or the line ends in mid-sentence."""
     if row.end.strip(" \t\n") or row.end.startswith("  ") or width < MIN_WRAPPED_CHARS:
         return False
     if _DEFINITION.match(row.text) or _DEFINITION.match(following.text) or following.text.startswith("<"):
@@ -176,7 +178,7 @@ def joint(before: str, after: str) -> str:
 
 
 def wrapped(text: str, prefixes: Sequence[str]) -> str:
-    """A text on as many lines as it has prefixes, and one more; on fewer if it has too few places to break."""
+    """A text on one line more than there are prefixes; on fewer if it has too few places to break."""
     lines, remaining = [""], len(text)
     for piece in _PIECE.findall(text):
         left = len(prefixes) + 2 - len(lines)

@@ -18,12 +18,12 @@ from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.verification import ArtifactClaim, doubt, verify
 
 _AGAIN = Rejection(RejectionReason.CONTRADICTS_SOURCE, "it did not say what the passage says")
-Translations = Mapping[str, str]  # of units, by their originals
+Translations = Mapping[str, str]  # translations of units, by their originals
 
 
 @dataclass
 class TranslationVerifier:
-    """Verifies translations of a document. Remembers what it has verified, for the text that follows."""
+    """Verifies translations of a document. Remembers verified translations, so that later calls do not repeat them."""
 
     document: Document
     task: Task
@@ -31,7 +31,7 @@ class TranslationVerifier:
     known: dict[tuple[str, str], VerifiedClaim] = field(default_factory=dict)
 
     def improved(self, translations: Translations, prompt: Prompt) -> Generator[Calls, Outputs, Translations]:
-        """The translations, of which those in doubt are written once more, and replaced by what is less in doubt."""
+        """The translations; doubtful ones are written once more, and replaced if the new ones are less doubtful."""
         before = yield from self._doubts(translations)
         wanted = [part for unit in before for part in segments_of(unit) if has_words(part)]
         context = retries.after(self.context, _AGAIN)
@@ -45,13 +45,13 @@ class TranslationVerifier:
         return {unit: again[unit] if after[unit] < before[unit] else text for unit, text in translations.items()}
 
     def summed_up(self, translations: Translations) -> tuple[Verification, tuple[Finding, ...]]:
-        """The labels of translations that were verified, and what is in doubt."""
+        """The labels of verified translations, and the doubts."""
         claims = [(claim, self.known[claim.text, claim.evidence[0]]) for _, claim in self._claims(translations)]
         doubts = (doubt(claim, label, self.task.source, self.context) for claim, label in claims)
         return Verification(tuple(label for _, label in claims)), tuple(filter(None, doubts))
 
     def _doubts(self, translations: Translations) -> Generator[Calls, Outputs, Counter[str]]:
-        """How many claims are in doubt, by the units that have some."""
+        """The number of doubtful claims of each unit that has any."""
         claims = list(self._claims(translations))
         new = [claim for _, claim in claims if (claim.text, claim.evidence[0]) not in self.known]
         labels = yield from verify(new, self.context, None)

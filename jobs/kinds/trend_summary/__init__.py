@@ -35,7 +35,7 @@ LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
 
 _SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
 _TEXTS: Final = ("title", "standfirst", "why_it_matters")
-_FREE: Final = (("title",), ("why_it_matters",))  # may go beyond the source, but not against it
+_FREE: Final = (("title",), ("why_it_matters",))  # parts that may go beyond the source, but not contradict it
 
 
 def _instruction(request: TrendSummary) -> str:
@@ -130,7 +130,7 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
 
 
 def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, ArtifactClaim]]:
-    """Each point is held against its quotation first."""
+    """The claims of a summary; each point is first held against its quotation."""
     claims: list[tuple[Part, ArtifactClaim]] = []
     for part, text in _texts(values).items():
         quotes = [values["key_points"][part[1]]["quote"]] if len(part) > 1 else []
@@ -141,7 +141,7 @@ def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, ArtifactC
 
 
 def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
-    """Brand terms as they are spelled, quotations as the source has them, each tag once."""
+    """Spell brand terms correctly, quote as the source does, and keep each tag once."""
     request, corrected = writing.request, dict(values)
     for name in _TEXTS:
         if name in corrected:

@@ -13,7 +13,7 @@ from thothy_ai.jobs.prompts import mention
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.text.language import language
 
-# What is about a passage costs least if it fails; the first that needs the whole source goes before the rest.
+# Parts about a passage go first, since their failure is cheap; then one part that needs the whole source.
 _STAGES: Final[Mapping[Part, int]] = {("key_points", 0): 0, ("standfirst",): 2}
 _OTHER_POINTS, _LAST = 1, 3
 _CONFIDENCE: Final[Mapping[str, Any]] = grammar_schema(TrendSummaryArtifact)["properties"]["confidence"]
@@ -26,7 +26,7 @@ def write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
 
 
 def rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    """The faulty parts, with those key points that there are too few of in place of the list."""
+    """Calls for the faulty parts; missing key points replace a fault of the list."""
     parts = dict.fromkeys(fault.part for fault in faults)
     lacking = range(len(values.get("key_points", ())), writing.request.points[0])
     points: list[Part] = [("key_points", number) for number in lacking] if ("key_points",) in parts else []
@@ -34,9 +34,8 @@ def rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Par
 
 
 def evidence_for(text: str, writing: Writing[TrendSummary], number: int) -> str:
-    """The span of the source that supports a point, which a small model is not asked for.
-
-    If the source is in another language, so that no words are in both, the passage that the model was shown.
+    """The span of the source that supports a point, since a small model does not choose it. Across languages, which
+    share no words, it is the passage that the model was shown.
     """
     request = writing.request
     if found := evidence(text, request.source, request.locale):

@@ -42,7 +42,7 @@ class TrendSummaryArtifact(Artifact):
 
     @property
     def texts(self) -> dict[tuple[str | int, ...], str]:
-        """The texts that are its own words, by where they are."""
+        """The artifact's own texts by their paths, without quotations."""
         texts: dict[tuple[str | int, ...], str] = {("title",): self.title, ("standfirst",): self.standfirst}
         texts |= {("key_points", number, "point"): each.point for number, each in enumerate(self.key_points)}
         texts["why_it_matters",] = self.why_it_matters

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 _ESCAPE = re.compile(r"\\.")
-_IN_THE_CRATE = {  # the crate's spelling of `re`'s classes; borders are left out, since the crate is slow with Unicode's
+_IN_THE_CRATE = {  # the crate's spelling of `re`'s classes; no borders: the crate is slow with Unicode's
     r"\b": "",
     r"\w": r"[\p{L}\p{N}_]",
     r"\W": r"[^\p{L}\p{N}_]",

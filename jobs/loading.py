@@ -1,4 +1,4 @@
-"""Imports the modules that hold a user's kinds, by name or from a file, with no folder put on the import path.
+"""Imports the modules of a user's kinds, by name or from a file, without changing the import path.
 
 A file is imported under its own name where that name is free, so that `from quiz import QuizQuestion` in a producer
 gets the same class. A file called `queue.py` must not become the standard library's `queue`: it gets another name.
@@ -63,7 +63,7 @@ def _from_file(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     finder = _Beside(path.parent)
-    sys.meta_path.append(finder)  # last, so that the modules beside a kind's file shadow nothing
+    sys.meta_path.append(finder)  # last, so that modules next to a kind's file shadow nothing
     try:
         spec.loader.exec_module(module)
     except BaseException:

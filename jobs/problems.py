@@ -1,4 +1,4 @@
-"""What is wrong with a value, in one plain sentence: the wording of pydantic's validation errors.
+"""Words pydantic's validation errors in one plain sentence each.
 
 A message completes a sentence that begins with the field's name: "source: is missing". It shows neither the value,
 which may be long or private, nor a regular expression.
@@ -84,14 +84,14 @@ _INPUT = re.compile(r"^(?:.* )?[Ii]nput (?:should|must) (not )?(?:be |have )?")
 def first_problem(error: ValidationError, fields: Iterable[str] = ()) -> tuple[str, str]:
     """The first invalid field, dotted and empty for the value as a whole, and what is wrong with it.
 
-    `fields` are the names that the value may have, of which one is suggested for an unknown name.
+    `fields` are the valid names; the nearest one is suggested for an unknown name.
     """
     problem = error.errors(include_url=False, include_input=False)[0]
     return ".".join(map(str, problem["loc"])), describe(problem, fields)
 
 
 def describe(problem: ErrorDetails, fields: Iterable[str] = ()) -> str:
-    """What is wrong, on one line. The message of an error type that is not pydantic's is its author's."""
+    """A problem on one line. Error types other than pydantic's keep their own message."""
     name, context = problem["type"], problem.get("ctx", {})
     if name == "extra_forbidden":
         known = list(fields) if len(problem["loc"]) == 1 else []

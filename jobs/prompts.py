@@ -1,8 +1,8 @@
 """Prompt layout: a system message that all kinds share, the source between marks, then the instruction.
 
-Siblings thus share a prefix up to the end of the source, and the engine computes its KV once. Examples of a voice stand
-before the source, since siblings have the same ones. A small model follows a
-short instruction without a system message better (`Context.plain`): its prompt is the source, then the instruction.
+So siblings share a prefix up to the end of the source, and the engine computes its KV once. Examples of a voice come
+before the source, since siblings have the same ones. A small model (`Context.plain`) does better with a short
+instruction and no system message: its prompt is the source, then the instruction.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 
 
 def readable(source: str) -> str:
-    """A source as a prompt shows it: stripped, without control characters, with at most one blank line in a row."""
+    """A source in the form that prompts show: stripped, without control characters or repeated blank lines."""
     lines = _INVISIBLE.sub("", _LINE_END.sub("\n", source))
     return _BLANK_LINES.sub("\n\n", lines).strip()
 
 
 def about_source(source: str, instruction: str, context: Context) -> tuple[Message, ...]:
-    """Return the prompt for an instruction about a source. Marks in the source itself are made harmless; a small model,
-    which would obey instructions in it and continue its JSON, is shown neither, nor examples, which it would repeat.
+    """Return the prompt for an instruction about a source. Marks in the source itself are made harmless. For a small
+    model, instructions and JSON in the source are removed, since it would obey or continue them, and examples, since it
+    would repeat them.
     """
     if context.plain:
         return (Message("user", f"{readable(without_instructions(source))}\n\n{instruction}"),)

@@ -1,1 +1,1 @@
-"""The plans that kinds share, and what they are made of: prompts' budgets, retries, verification, long sources."""
+"""The plans that kinds share, and their parts: output budgets, retries, verification, long sources."""

@@ -1,4 +1,4 @@
-"""The plan and the artifact of kinds whose request is a body of OpenAI's API: what the API would answer."""
+"""The plan and the artifact of kinds whose request is a body of OpenAI's API. The artifact is the API's answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ApiAnswer(Artifact):
 
 
 def _encodable(value: object) -> object:
-    """Messages may be empty, unlike sources."""
+    """Check that a value can be encoded. Unlike sources, messages may be empty."""
     for text in strings_in(value):
         check_encodable(text)
     return value
@@ -62,7 +62,7 @@ class ApiRequest(Request[A_co]):
 
 
 def asked(route: str, bodies: Sequence[Mapping[str, Any]]) -> Plan:
-    """Ask for the answers to these bodies, of one prompt each, side by side; they are one answer together."""
+    """Ask for the answers to these bodies, of one prompt each, side by side, and merge them into one."""
     outputs = yield tuple(Call.of_api(route, body) for body in bodies)
     answers = [output.answer or {} for output in outputs]
     merged = dict(answers[0])

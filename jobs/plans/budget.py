@@ -1,6 +1,6 @@
 """Output budgets: how many tokens a schema's longest text can take. A budget never cuts off what the schema allows.
 
-Generous on purpose: an engine reserves what outputs like this one took so far, not the budget.
+Budgets are generous on purpose: an engine reserves the usual length of such outputs, not the budget.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from thothy_ai.jobs.text.locales import script_of
 
 MARGIN = 24  # tokens: braces, quotation marks, escapes
 MAX_SHARE = 0.5  # of the model's context, so that a source has room
-# Tokens per character. English is what all vocabularies serve best; a small one takes two or three tokens for one
+# Tokens per character. All vocabularies are best at English; a small one takes two or three tokens for one
 # character of a script that it hardly knows.
 _ENGLISH, _LATIN, _OTHER = 0.34, 0.5, 1.0
 _SMALL_MODEL_FACTOR: Final = 1.6

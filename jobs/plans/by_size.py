@@ -1,4 +1,4 @@
-"""`BySize`: the plan of a kind that asks small models for something else than large ones."""
+"""`BySize`: the plan of a kind that asks small models differently from large ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CheckedPlan(Protocol[R_contra, A_contra]):
         """Write the artifact, and judge it."""
 
     def checks(self, request: R_contra, artifact: A_contra) -> Iterable[Rejection | None]:
-        """What is wrong with a whole artifact."""
+        """Faults of a whole artifact."""
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,5 @@ class BySize(Generic[R_contra, A_contra]):
         return (self.small if context.plain else self.large)(request, context)
 
     def checks(self, request: R_contra, artifact: A_contra) -> Iterable[Rejection | None]:
-        """What is wrong with a whole artifact."""
+        """Faults of a whole artifact."""
         return self.large.checks(request, artifact)

@@ -1,9 +1,9 @@
-"""Long sources: condensed to what fits the model's context, by map and reduce.
+"""Long sources: condensed until they fit the model's context, by map and reduce.
 
 The model reads the source part by part and names the passages that matter most, by their numbers; those passages, under
-their headings, are the condensed source. It is thus verbatim: nothing in it is invented, what is quoted from it stands
-in the source, and an answer costs a few tokens per passage. The choice is greedy and the same for all kinds, so that
-siblings condense a source alike and share the KV of the result.
+their headings, are the condensed source. So it is verbatim: nothing is invented, its quotations are in the source, and
+an answer costs a few tokens per passage. Decoding is greedy and the prompt is the same for all kinds, so that siblings
+condense a source alike and share the result's KV.
 
     text = yield from condensed(request.source, context)
     (output,) = yield (Call(about_source(text, instruction, context), ...),)
@@ -25,10 +25,10 @@ from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.text.division import divide, estimated_tokens, grouped
 
-# Of a longer source, models overlook what stands in the middle (Liu et al., "Lost in the Middle", 2023).
+# Models overlook the middle of longer sources (Liu et al., "Lost in the Middle", 2023).
 MAX_SOURCE_TOKENS = 24_000
 RESERVE = 2_500  # tokens of the context that are left to instructions and output
-MAX_CALLS = 32  # side by side in one step, unless that makes more than
+MAX_CALLS = 32  # per step, side by side, unless that makes more than
 MAX_BATCHES = MAX_STEPS // 8  # of calls side by side: a plan may condense, start over with less, write and repair
 PASSAGE_TOKENS = 80
 MAX_HALVINGS = 5
@@ -41,7 +41,7 @@ Condensing = Generator[Calls, Outputs, str]
 
 
 class _Passage(NamedTuple):
-    """A passage by its position in the source; `heading` is the last one before its text."""
+    """A passage, by its position in the source; `heading` is the last heading before it."""
 
     position: int
     text: str
@@ -50,13 +50,13 @@ class _Passage(NamedTuple):
 
 
 def room_for_source(context: Context, reserve: int = RESERVE) -> float:
-    """How many tokens of a source a prompt may have, if `reserve` are left to instructions and output."""
+    """How many tokens a prompt has for a source, if `reserve` are left for instructions and output."""
     reserve += round(sum(map(estimated_tokens, context.examples)))
     return min(MAX_SOURCE_TOKENS, max(context.max_context - reserve, context.max_context / 3))
 
 
 def shorter(context: Context) -> Context:
-    """The context to plan with after a prompt was refused: half of this one."""
+    """The context to plan with after a prompt was refused: half as long."""
     return replace(context, max_context=context.max_context // 2)
 
 
@@ -67,7 +67,7 @@ def batches(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
 
 
 def side_by_side(calls: Sequence[Call]) -> Generator[Calls, Outputs, tuple[Output, ...]]:
-    """Run any number of calls, in as few steps as `batches` makes of them, and return their outputs in order."""
+    """Run any number of calls, in the steps that `batches` makes of them, and return their outputs in order."""
     outputs: list[Output] = []
     for batch in batches(calls):
         outputs += yield batch
@@ -79,7 +79,7 @@ def asked(
 ) -> Generator[Calls, Outputs, tuple[str, Output]]:
     """Ask about a source of any length: condense it, make the call, and start over, shorter, if the engine refuses.
 
-    Returns the text that the call was about, and its output, which ends in `PROMPT_TOO_LONG` only if nothing fits.
+    Returns the text that the call was about, and the output. It ends in `PROMPT_TOO_LONG` only if nothing fits.
     """
     for _ in range(MAX_HALVINGS):
         text = yield from condensed(source, context, reserve)
@@ -91,7 +91,7 @@ def asked(
 
 
 def condensed(source: str, context: Context, reserve: int = RESERVE) -> Condensing:
-    """The source itself if a prompt has room for it, otherwise the passages of it that matter most, in their order."""
+    """The source itself if it fits a prompt, otherwise its most important passages, in order."""
     room = room_for_source(context, reserve)
     if estimated_tokens(source) <= room:
         return source
@@ -104,7 +104,7 @@ def condensed(source: str, context: Context, reserve: int = RESERVE) -> Condensi
         passages = _spread(passages, max(1, min(len(passages) - 1, int(len(passages) * room / _tokens(passages)))))
     parts: list[str] = []
     last = -1
-    for passage in passages:  # neighbours as they stood, others under their heading and with a mark between
+    for passage in passages:  # adjacent passages unchanged, others under their heading and after a gap mark
         adjacent = passage.position == last + 1
         parts += ["\n" if adjacent else _GAP] if parts else []
         parts.append(passage.text if adjacent else _shown(passage))
@@ -120,7 +120,7 @@ def _passages(source: str) -> tuple[_Passage, ...]:
         starts_with_one = text.lstrip().startswith("#")
         shown = "" if starts_with_one else heading
         if text.strip():
-            tokens = estimated_tokens(text) + estimated_tokens(shown) + 6  # its number, and what marks a gap
+            tokens = estimated_tokens(text) + estimated_tokens(shown) + 6  # for its number and a gap mark
             passages.append(_Passage(position, text.strip("\n"), shown, tokens))
         heading = own[-1] if own else heading
     return tuple(passages)
@@ -131,7 +131,7 @@ def _tokens(passages: Iterable[_Passage]) -> float:
 
 
 def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Generator[Calls, Outputs, list[_Passage]]:
-    """One round: of every group of passages that fits a prompt, those that the model names."""
+    """One round: the passages that the model names in each group that fits a prompt."""
     share = room / _tokens(passages)
     groups = grouped(passages, lambda passage: passage.tokens, room, len(passages))
     chosen = [group[0] for group in groups if len(group) == 1]
@@ -153,7 +153,9 @@ def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Gene
 
 
 def _keep(group: list[_Passage], share: float) -> int:
-    """How many passages of a group are kept: its share of the room, but at most half, so that each round shortens."""
+    """How many passages of a group to keep: its share of the room, but at most half, so that each round shortens the
+    text.
+    """
     return max(1, min(round(len(group) * share), len(group) // 2))
 
 
@@ -174,7 +176,7 @@ def _shown(passage: _Passage) -> str:
 
 
 def _named(group: list[_Passage], output: Output) -> list[_Passage]:
-    """The passages that an output names, each once; none if it cannot be read."""
+    """The passages that an output names, without repetition; none if the output is unreadable."""
     try:
         numbers = json.loads(output.text)["passages"]
         return [group[number - 1] for number in dict.fromkeys(numbers) if 1 <= number <= len(group)]
@@ -183,5 +185,5 @@ def _named(group: list[_Passage], output: Output) -> list[_Passage]:
 
 
 def _spread(group: Sequence[_Passage], keep: int) -> list[_Passage]:
-    """Passages at equal distances, the first included, where the model has chosen none."""
+    """Evenly spaced passages, including the first, for a group in which the model has chosen none."""
     return [group[index * len(group) // keep] for index in range(keep)]

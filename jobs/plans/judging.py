@@ -1,6 +1,6 @@
-"""Judgements: what checks found, which of it rejects, and the verdict that it makes.
+"""Judgements: the results of checks, the rejection among them, and the verdict.
 
-A plan is replayed at each step, so that a judgement is kept and not made again.
+A plan is replayed at each step, so judgements are cached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Judgement = Callable[P, tuple[Rejection, ...]]
 
 
 def judgement(kept: int) -> Callable[[Checks[P]], Judgement[P]]:
-    """Decorates a generator of checks: all that they found. The last `kept` judgements are not made again."""
+    """Decorates a generator of checks: returns all results as a tuple, and caches the last `kept` of these."""
 
     def decorated(checks: Checks[P]) -> Judgement[P]:
         @wraps(checks)
@@ -32,24 +32,28 @@ def judgement(kept: int) -> Callable[[Checks[P]], Judgement[P]]:
 
 
 def gate_in(found: Iterable[Rejection | None], locale: str) -> Rejection | None:
-    """The first rejection that a gate makes, if any does."""
+    """The first rejection by a gate, if any."""
     return next((each for each in found if each and is_gate(each.reason, locale)), None)
 
 
 def worst(found: Iterable[Rejection | None], locale: str) -> Rejection | None:
-    """The first rejection that a gate makes or, without one, the first of all; None if nothing is wrong."""
+    """The first rejection by a gate or, without one, the first of all; None if there are no faults."""
     given = list(filter(None, found))
     return gate_in(given, locale) or next(iter(given), None)
 
 
 def severity(found: Iterable[Rejection], locale: str) -> tuple[int, float]:
-    """How bad drafts are, to be compared: by the gates against them, then by the weight of what else was found."""
+    """How bad a draft is, for comparison: the number of gates that reject it, then the summed precision of
+    all results.
+    """
     given = list(found)
     return sum(is_gate(each.reason, locale) for each in given), sum(precision(each.reason, locale) for each in given)
 
 
 def severity_of(judged: Verdict) -> tuple[bool, bool, float]:
-    """How bad the verdict on one of several texts is: rejected, without an artifact, by what its findings weigh."""
+    """How bad the verdict on a text is, for comparison: rejected or not, unreadable or not, and the weight of its
+    findings.
+    """
     return not judged.accepted, judged.artifact is None, sum(finding.weight for finding in judged.findings)
 
 
@@ -60,7 +64,7 @@ def verdict(
     verification: Verification | None = None,
     doubts: Sequence[Finding] = (),
 ) -> Verdict:
-    """The verdict on an artifact about which checks found this, and verification those doubts: a gate rejects it."""
+    """The verdict on an artifact, from the results of checks and the doubts of verification. Any gate rejects it."""
     given = list(dict.fromkeys(filter(None, found)))
     findings = (*findings_of(given, artifact.model_dump(mode="json"), locale), *doubts)
     gate = gate_in(given, locale)
@@ -70,7 +74,9 @@ def verdict(
 
 
 def findings_of(found: Iterable[Rejection], values: Mapping[str, Any], locale: str) -> tuple[Finding, ...]:
-    """What checks found, located in an artifact's values: without a span, all of the part's text."""
+    """The results of checks as findings, located in an artifact's values; without a span, a finding covers its whole
+    part.
+    """
     return tuple(
         Finding(each.reason, printable(each.detail), _place(each, values), each.source, precision(each.reason, locale))
         for each in found
@@ -85,5 +91,5 @@ def _place(rejection: Rejection, values: Mapping[str, Any]) -> Place | None:
         try:
             value = value[int(step) if isinstance(value, Sequence) else step]
         except (KeyError, IndexError, ValueError, TypeError):
-            value = ""  # a part that is missing
+            value = ""  # the part is missing
     return Place(rejection.part, *(rejection.span or (0, len(value) if isinstance(value, str) else 0)))

@@ -26,10 +26,10 @@ A = TypeVar("A", bound=Artifact, default=Artifact)
 class OneCall(Generic[R, A]):
     """A plan of one call.
 
-    `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators: the
-    first gate rejects, and what others find is left to a person. `locale` returns the language of the text.
-    `schema_overrides` replaces top-level properties of the schema for one request. `early` names the checks that end an
-    output before its end. `template_options` are the call's. Raises `SchemaError` if the artifact has an unbounded
+    `prompt` also gets the context, since a small model may need plainer instructions. `checks` runs the validators: the
+    first gate rejects, and the findings of other checks are left to a person. `locale` returns the language of the
+    text. `schema_overrides` replaces top-level properties of the schema for one request. `early` names the checks that
+    can stop an output early. `template_options` go to the call. Raises `SchemaError` if the artifact has an unbounded
     string or array.
     """
 
@@ -47,7 +47,7 @@ class OneCall(Generic[R, A]):
         object.__setattr__(self, "_schema", grammar_schema(self.artifact))
 
     def __call__(self, request: R, context: Context) -> Plan:
-        """Ask once, and judge the output; of several texts that were drawn, the one against which least is found."""
+        """Ask once, and judge the output; if several texts were drawn, return the best one's verdict."""
         locale = self.locale(request)
         call = Call(
             self.prompt(request, context),
@@ -68,7 +68,7 @@ class OneCall(Generic[R, A]):
         return schema
 
     def judge(self, request: R, output: Output) -> Verdict:
-        """Parse and validate an output. Raises what a check raises."""
+        """Parse and validate an output. Errors of checks propagate."""
         artifact = parse(self.artifact, output)
         if isinstance(artifact, Rejection):
             return Verdict.reject(artifact)

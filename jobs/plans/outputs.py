@@ -1,4 +1,4 @@
-"""What an output holds: an artifact, or a JSON object, also in an output that was cut off or stopped."""
+"""Parses outputs: into an artifact, or a JSON object, even if the output was cut off or stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASONS = {
 
 
 def parse(artifact: type[A], output: Output) -> A | Rejection:
-    """The artifact in an output, or why there is none."""
+    """The artifact in an output, or the reason why there is none."""
     if rejection := stopped(output):
         return rejection
     if not output.text.strip():
@@ -49,7 +49,9 @@ def rejection_of(error: ValidationError, *, truncated: bool = False) -> Rejectio
 
 
 def object_in(output: Output) -> tuple[Mapping[str, Any], Rejection | None]:
-    """The object in an output, and why it is not whole. Of one that was cut off, the fields before the last."""
+    """The object in an output, and why it is incomplete, if it is. If the output was cut off, an unfinished last field
+    is dropped.
+    """
     rejection = stopped(output)
     cut_off = rejection is not None or output.end is End.TOKEN_LIMIT
     try:
@@ -63,7 +65,7 @@ def object_in(output: Output) -> tuple[Mapping[str, Any], Rejection | None]:
         return found, rejection
     with suppress(ValueError):
         from_json(output.text)
-        return found, rejection  # it was complete all the same
+        return found, rejection  # complete after all
     begun = from_json(output.text, allow_partial="trailing-strings")
     whole = list(found.items()) if len(begun) > len(found) else list(found.items())[:-1]
     cut = Rejection(RejectionReason.TRUNCATED, "the output reached its token budget before the JSON was complete")

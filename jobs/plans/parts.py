@@ -1,6 +1,6 @@
 """`InParts`: the plan of an artifact that is written, judged and, where necessary, written again part by part.
 
-    write      one call for the whole artifact, or one per part: a small model does better with short tasks. It writes
+    write      one call for the whole artifact, or one per part: a small model does better with short tasks, and writes
                in stages: if a gate still rejects a part after its repair, those of later stages are not written
     judge      the checks say which parts are bad, or in doubt
     repair     these parts are written again, with their faults named, once; whichever is better is kept
@@ -42,21 +42,21 @@ MAX_SHORTENINGS = 4  # of a source whose prompt the engine refuses
 
 
 class PartFault(NamedTuple):
-    """What is wrong with a part."""
+    """A fault of a part."""
 
     part: Part
     rejection: Rejection
 
     @property
     def located(self) -> Rejection:
-        """The rejection with the path of its field, which is the part itself unless a check names one within it."""
+        """The rejection with the path of its field: the part itself, or a field that the check named inside it."""
         return self.rejection if self.rejection.part else self.rejection.at(*self.part)
 
 
 class PartCall(NamedTuple):
-    """A call that writes parts: its output is an object with one key per part, named by `key_of`.
+    """A call that writes parts. Its output is an object with one key per part, named by `key_of`.
 
-    Pieces of a later `stage` follow once nothing is wrong with those of the stages before it.
+    The calls of a later `stage` are made only if no gate rejects the parts of earlier stages.
     """
 
     call: Call
@@ -65,7 +65,7 @@ class PartCall(NamedTuple):
 
 
 class Writing(NamedTuple, Generic[R_co]):
-    """What the functions of a kind get: the request, the source as it fits the model's context, and the context."""
+    """The input of a kind's functions: the request, the source (condensed to fit the context), and the context."""
 
     request: R_co
     source: str
@@ -79,16 +79,16 @@ def key_of(part: Part) -> str:
 
 @dataclass
 class _Draft:
-    """What was written so far. Owned by one run of a plan."""
+    """The parts written so far. Owned by one run of a plan."""
 
     values: dict[str, Any] = field(default_factory=dict)
     missing: dict[Part, Rejection] = field(default_factory=dict)
-    repaired: set[Part] = field(default_factory=set)  # parts that were written again, and may stay in doubt
+    repaired: set[Part] = field(default_factory=set)  # parts that were written again; doubts about them may remain
     given_up: Sequence[PartFault] = ()  # why the rest was not written
-    too_long: bool = False  # a prompt was refused
+    too_long: bool = False  # whether a prompt was refused
 
     def take(self, piece: PartCall, output: Output) -> None:
-        """Put the parts of an output into their places, or note why there are none."""
+        """Insert the parts of an output into the draft, or record why there are none."""
         found, rejection = object_in(output)
         self.too_long |= output.end is End.PROMPT_TOO_LONG
         for part in piece.parts:
@@ -106,7 +106,7 @@ class _Draft:
                 self.missing[part] = rejection or Rejection(RejectionReason.OFF_SCHEMA, f"{key_of(part)}: is missing")
 
     def at(self, part: Part) -> Any:  # noqa: ANN401  JSON
-        """The value of a part, None if there is none."""
+        """The value of a part; None if it is missing."""
         value: Any = self.values
         for step in part:
             try:
@@ -123,10 +123,10 @@ Judge = Callable[[Writing[R], _Draft], list[PartFault]]
 class InParts(Generic[R, A]):
     """A plan in parts.
 
-    `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
-    parts that there are. `correct` corrects what needs no model. `fewest` says how many items each list is asked for:
-    bad items beyond that are left out, and whoever edits an artifact may leave out more. `claims` lists what
-    verification looks at. `part_faults` judges the parts of one stage before the next is written.
+    `write` returns the first calls; `rewrite` the calls for faulty parts, given the artifact so far. `faults` judges
+    the existing parts. `correct` makes corrections that need no model. `fewest` is the minimum number of items per
+    list: bad items beyond it are dropped, and a person who edits the artifact may drop more. `claims` lists the claims
+    for verification. `part_faults` judges the parts of one stage before the next is written.
     """
 
     artifact: type[A]
@@ -157,11 +157,11 @@ class InParts(Generic[R, A]):
         return (yield from self._verified(writing, draft, faults))
 
     def checks(self, request: R, artifact: A) -> Iterator[Rejection]:
-        """What is wrong with a whole artifact, or in doubt."""
+        """Faults and doubts of a whole artifact."""
         return (fault.located for fault in self.faults(request, artifact.model_dump(mode="json")))
 
     def _begun(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
-        """The last attempt's artifact if some of it can be kept, otherwise a new one."""
+        """The last attempt's artifact, if part of it can be kept; otherwise a new one."""
         earlier = context.previous.keepable if context.previous else None
         if earlier is not None and earlier.keys() >= self.artifact.model_fields.keys():
             draft = _Draft(deepcopy(dict(earlier)))
@@ -175,11 +175,11 @@ class InParts(Generic[R, A]):
             yield from self._in_stages(writing, draft)
             if not draft.too_long:
                 break
-            context = shorter(context)  # the prompt of a part was refused
+            context = shorter(context)  # a part's prompt was refused
         return writing, draft
 
     def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
-        """Write stage after stage, as long as no gate is against what was written so far, or against its repair."""
+        """Write stage after stage, as long as no gate rejects the parts so far, or their repair passes."""
         context, locale = writing.context, writing.request.locale
         calls = [each._replace(call=retries.adapted(each.call, context, locale)) for each in self.write(writing)]
         first, *later = sorted({each.stage for each in calls})
@@ -202,7 +202,7 @@ class InParts(Generic[R, A]):
     def _repaired(
         self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault], judge: Judge[R]
     ) -> Generator[Calls, Outputs, list[PartFault]]:
-        """Write the faulty parts again, those in doubt once only; returns the faults of the better draft."""
+        """Write the faulty parts again, doubtful ones only once. Returns the faults of the better draft."""
         locale = writing.request.locale
         asked = [each for each in faults if is_gate(each.rejection.reason, locale) or each.part not in draft.repaired]
         values, missing = deepcopy(draft.values), dict(draft.missing)
@@ -216,13 +216,13 @@ class InParts(Generic[R, A]):
     def _rewritten(
         self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault], judge: Judge[R]
     ) -> Generator[Calls, Outputs, list[PartFault]]:
-        """Write these parts again, if the kind can; returns the faults of the draft that they make."""
+        """Write these parts again, if the kind can. Returns the faults of the new draft."""
         yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults) if faults else ())
         draft.repaired.update(each.part for each in faults)
         return judge(writing, draft)
 
     def _judged(self, writing: Writing[R], draft: _Draft) -> list[PartFault]:
-        """The faults of a draft, once what needs no model is corrected and surplus items are left out."""
+        """The faults of a draft, after corrections without a model and without surplus bad items."""
         request = writing.request
         draft.values = self.correct(writing, draft.values)
         found = [*self._missing(draft), *self.faults(request, draft.values)]
@@ -252,7 +252,7 @@ class InParts(Generic[R, A]):
         return (PartFault(part, rejection) for part, rejection in draft.missing.items())
 
     def _verified(self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault]) -> Plan:
-        """Verify the claims, and write once more what is in doubt. What then still is in doubt becomes findings."""
+        """Verify the claims, and write doubtful parts once more. Remaining doubts become findings."""
         known: dict[str, VerifiedClaim] = {}
         locale = writing.request.locale
         doubts = yield from self._doubts(writing, draft, known)

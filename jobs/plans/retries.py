@@ -1,7 +1,7 @@
 """How the rejection of the last attempt changes the next one's calls.
 
-The prompt keeps its beginning, so that the engine finds its KV; what is new follows at its end. A small model gets no
-advice, which it would repeat: only other sampling, the language's own name for itself, and an editor's note.
+The prompt keeps its beginning, so that the engine finds its KV; new text goes to its end. A small model gets no advice,
+since it would repeat it: only other sampling, the language's own name, and an editor's note.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thothy_ai.jobs.text.locales import locale_name
 
 MORE_BUDGET = 1.5
 WARMER = 0.2  # added to the temperature
-PENALTY = 0.06  # added to the repetition penalty, which counts the tokens of the prompt, too
+PENALTY = 0.06  # added to the repetition penalty, which also counts the prompt's tokens
 MAX_DRAFT_CHARS = 6_000  # of a draft that was sent back, as JSON
 _MAX_TEMPERATURE, _MAX_PENALTY = 1.2, 1.3
 
@@ -91,11 +91,11 @@ _SAID_BEFORE: Final = frozenset(
 
 
 def adapted(call: Call, context: Context, locale: str) -> Call:
-    """The call as the next attempt makes it; unchanged if there was none before."""
+    """The call adapted for the next attempt; unchanged on the first."""
     if context.previous is None:
         return call
     reason = context.previous.reason
-    # The request for a language in that language, or in English where we have none.
+    # Ask for a language in that language, or in English if there is no such sentence.
     native = _NATIVE.get(locale.partition("-")[0], f"Write in {locale_name(locale)} and in no other language.")
     if not context.plain:
         said = f"An earlier draft was rejected: {advice(reason, context.previous.detail, locale)}"
@@ -125,11 +125,11 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
 
 
 def after(context: Context, rejection: Rejection) -> Context:
-    """The context of a call that repairs, within an attempt, what was rejected for this reason."""
+    """The context of a call that repairs, within an attempt, a text rejected for this reason."""
     return replace(context, previous=Previous(rejection.reason, rejection.detail))
 
 
 def advice(reason: Reason, detail: str, locale: str) -> str:
-    """What to do about a rejection, as the rest of a sentence such as "The last draft was rejected: ..."."""
+    """Advice about a rejection, completing a sentence such as "The last draft was rejected: ..."."""
     shown = detail.rstrip(". ")
     return _ADVICE.get(reason, _OTHERWISE).format(detail=shown, language=locale_name(locale))

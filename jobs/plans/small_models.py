@@ -1,8 +1,8 @@
 """Calls of a small model (`Context.plain`): short tasks, one per call, under patterns that make it stop.
 
-Such a model invents figures, rarely ends a sentence, and invents quotations. Its patterns therefore have no figures but
-the source's, end with the sentence, and offer only what can be quoted. Where it cannot write a figure it stutters
-marks: these stand only between letters. The artifact has the same shape as any other.
+Such a model invents figures and quotations, and rarely ends a sentence. So the patterns allow only the source's
+figures, end with the sentence, and offer only quotable text. Where the model cannot write a figure, it would repeat
+punctuation marks: patterns allow those only between letters. The artifact has the same shape as any other.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _FIGURE: Final = re.compile(
 )
 _DIGITS: Final = re.compile(r"(?<![\d.,])\d{1,15}(?:[.,]\d{1,15}){0,5}(?!\d|[.,]\d)")
 _UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
-PASSAGE_SPANS = 2  # of a source, as a small model sees them
+PASSAGE_SPANS = 2  # spans of a source per passage
 _UNITS_PER_CHARACTER = 0.8  # of a sentence's pattern: a space and the two letters behind it are one
 MAX_FIGURES = 60  # of a sentence's pattern
 MIN_LAST_WORDS, MAX_LAST_WORDS = 8, 200  # of a headline's pattern
 TEMPERATURE, TOP_P = 0.4, 0.9
 PENALTY = 1.02
-PENALTY_AGAIN = 1.08  # it counts the tokens of the prompt, thus keeps from copying again
-WARMER = 0.2  # added where something is written again: it would be written alike
+PENALTY_AGAIN = 1.08  # it counts the prompt's tokens, and so prevents copying again
+WARMER = 0.2  # added for rewriting, which would otherwise give the same text
 
 
 def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> dict[str, Any]:
     """Schema of one sentence of about `min_chars` to `max_chars` characters, with no figures but the source's.
 
-    Where another figure would be, it has no gap. In scripts with spaces, the last word has two letters or more. Within
-    a word, only the alternative of one letter continues: masks are cheap then (`engine/grammar/slices.py`).
+    It leaves no gap where another figure would be. In scripts with spaces, the last word has at least two letters.
+    Within a word, only the alternative of one letter continues: masks are cheap then (`engine/grammar/slices.py`).
     """
     capital, letter = (f"[{characters}]" for characters in _characters(locale))
     numbers = "|".join(_numbers(source, locale))
@@ -72,8 +72,8 @@ def _pattern(pattern: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)  # each part of an artifact may have the figures of the same source
 def _numbers(source: str, locale: str) -> tuple[str, ...]:
-    """Patterns of a source's figures, each as it stands there; of a source in another language, those that are written
-    alike in all.
+    """Patterns of a source's figures, as the source writes them; if it is in another language, only figures that all
+    languages write alike.
     """
     found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(checks.without_instructions(source))
     alike = [figure for figure in found if figure.isdigit()]
@@ -89,20 +89,20 @@ def _is_spaced(locale: str) -> bool:
 def headline(locale: str, min_words: int, max_words: int, source: str = "") -> dict[str, Any]:
     """Schema of `min_words` to `max_words` words, or twice as many characters in a script without spaces.
 
-    Figures, which stand before a word, are not counted. The last word is one of the source's in the same language, if
-    that is given: a small model does not end by itself, and where it must, omits the space.
+    Figures stand before a word and are not counted. With a source in the same language, the last word is one of its
+    words: a small model does not end by itself, and if it must, omits the space.
     """
     capital, letter = _characters(locale)
     if not _is_spaced(locale):
         return _pattern(f"^[{capital}][{letter}]{{{min_words},{max(3, 2 * max_words - 3)}}}$")
     end = f"(?:['’-][{letter}]{{1,12}})?"
     numbers = "|".join(_numbers(source, locale))
-    number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional: masks are cheap then, as in `sentence`
+    number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional, which keeps masks cheap, as in `sentence`
     words = f"(?: {number}[{letter}]{{1,16}}{end})"
     last: list[str] = []
     if script_of(locale) == "Latn" and language(source) == locale.partition("-")[0]:
         found = list(dict.fromkeys(_LAST_WORD.findall(checks.without_instructions(source))))[:MAX_LAST_WORDS]
-        if len(found) >= MIN_LAST_WORDS:  # longer words, and those that end clauses, in either case
+        if len(found) >= MIN_LAST_WORDS:  # longer words, and words that end clauses, both with and without a capital
             last = [f"[{word[0].upper()}{word[0]}]{word[1:]}" if word[0].islower() else word for word in found]
     final = f" {number}(?:{'|'.join(last)})" if last else ""
     taken = 2 if last else 1  # by the first word, and the last
@@ -115,7 +115,9 @@ def _characters(locale: str) -> tuple[str, str]:
 
 
 def passage(source: str, locale: str, number: int, count: int) -> tuple[str, ...]:
-    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it."""
+    """The first spans of one of `count` equal parts of a source. A small model writes better about these than about the
+    whole.
+    """
     found = spans(source, locale)
     first = number * len(found) // count
     return found[first : first + PASSAGE_SPANS] or (source,)
@@ -130,7 +132,7 @@ def piece(
     stage: int = 0,
     shown: str = "",
 ) -> PartCall:
-    """A call for these parts, given by their schemas, about what is `shown`; by default, the source. The task is one
+    """A call for these parts, given by their schemas, about the text `shown`, by default the source. The task is one
     sentence.
     """
     request, source, context = writing
@@ -148,7 +150,7 @@ def call(
     again: bool = False,
     step: str = "write",
 ) -> Call:
-    """A call for what a schema describes, about what is shown. The task is one sentence."""
+    """A call for an output of this schema, about the text `shown`. The task is one sentence."""
     sampling = Sampling(
         max_tokens=max_tokens(schema, request.locale, context),
         temperature=TEMPERATURE + WARMER * again,

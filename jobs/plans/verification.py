@@ -1,11 +1,11 @@
-"""Verification: each claim of an artifact is held against its own evidence, and what is not supported is in doubt.
+"""Verification: each claim of an artifact is held against its evidence, and unsupported claims are doubted.
 
-The evidence of a claim is what it was given with (a key point's quotation, a segment's original) and the sentences of
-the source that share its rarest words. The model first cites a passage, then judges: two letters per claim, apart by
-spaces, so that none merges with its neighbour. The source, which is still in the KV cache, precedes the claims.
+The evidence of a claim is the text it came with (a key point's quotation, a segment's original) and the sentences of
+the source that share its rarest words. The model first cites a passage, then judges: two letters per claim, separated
+by spaces, so that tokens do not merge. The source precedes the claims, since its KV is still cached.
 
-With an entailment model beside the engine (`Context.verifier`), that one judges instead. An answer that cannot be read
-leaves its claims `unread`, which costs nothing but their findings.
+With an entailment model next to the engine (`Context.verifier`), that model judges instead. An unreadable answer leaves
+its claims `unread`: they get no findings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SUPPORTED: Final = "supported"
 CONTRADICTED: Final = "contradicted"
 NOT_FOUND: Final = "not_found"
 UNREAD: Final = "unread"
-MAX_PASSAGES = 3  # that a claim is held against
+MAX_PASSAGES = 3  # per claim
 MAX_CLAIMS = 24  # per call
-MAX_GROUP_TOKENS = 1_200  # of the claims of one call and their passages
+MAX_GROUP_TOKENS = 1_200  # per call, for claims and passages
 TOKENS_PER_CLAIM = 6  # of an answer, at most
 _LABELS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
 _BY_ENTAILMENT: Final = {"entailment": SUPPORTED, "contradiction": CONTRADICTED, "neutral": NOT_FOUND}
@@ -54,11 +54,11 @@ _TRANSLATION_RULES = (
 _SMALL_MODEL_RULES = "Cite a letter or -, then S supported, C contradicted, N not found:\n\n{claims}"
 
 
-Read = Callable[[Sequence["ArtifactClaim"], Any], Iterator[VerifiedClaim]]  # the labels of a group, from an answer
+Read = Callable[[Sequence["ArtifactClaim"], Any], Iterator[VerifiedClaim]]  # labels a group of claims by an answer
 
 
 class ArtifactClaim(NamedTuple):
-    """Something that an artifact says, and the passages to hold it against, the likeliest first.
+    """A claim of an artifact, and the passages to hold it against, the likeliest first.
 
     Unless it `needs_support`, only a contradiction counts against it.
     """
@@ -72,7 +72,7 @@ class ArtifactClaim(NamedTuple):
 def claims_of(
     text: str, part: str, source: str, locale: str, evidence: Sequence[str] = (), *, needs_support: bool = True
 ) -> Iterator[ArtifactClaim]:
-    """The sentences of an artifact's field, with the evidence that it was given and what the source has besides."""
+    """The sentences of an artifact's field, with the field's own evidence and passages of the source."""
     for start, sentence in located(text, locale):
         found = dict.fromkeys((*evidence, *passages(sentence, source, locale, MAX_PASSAGES)))
         place = Place(part, start, start + len(sentence))
@@ -82,7 +82,7 @@ def claims_of(
 def verify(
     claims: Sequence[ArtifactClaim], context: Context, source: str | None
 ) -> Generator[Calls, Outputs, tuple[VerifiedClaim, ...]]:
-    """Have claims labelled, in their order: claims about a source or, without one, translations of their evidence."""
+    """Have claims labelled, in order: claims about a source or, without a source, translations of their evidence."""
 
     def tokens(claim: ArtifactClaim) -> float:
         return estimated_tokens(claim.text) + sum(map(estimated_tokens, claim.evidence))
@@ -96,7 +96,7 @@ def verify(
             verified += list(read(group, json.loads(output.text)))
         except (ValueError, KeyError, TypeError, AttributeError):
             verified += (VerifiedClaim(claim.text, UNREAD, "") for claim in group)
-    # Whoever cites no passage that says otherwise has not found one.
+    # Without a cited passage, a contradiction is not credible.
     return tuple(
         each._replace(label=NOT_FOUND) if each.label == CONTRADICTED and not each.evidence else each
         for each in verified

@@ -1,4 +1,4 @@
-"""What the kinds that write new text have in common: how they ask, what they repair, and what they check."""
+"""Shared by the kinds that write new text: their calls, repairs and checks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from thothy_ai.jobs.prompts import about_source, style
 
 TEMPERATURE = 0.6
 TOP_P = 0.95
-MAX_RUN = 14  # consecutive words of a part that may stand in the source
-MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
+MAX_RUN = 14  # consecutive words of a part that may be copied from the source
+MIN_CHARS_OF_A_LANGUAGE = 60  # a shorter part is not judged alone
 
 
 def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[str, Any]) -> PartCall:
@@ -63,8 +63,8 @@ def _piece(
 def text_faults(
     request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None], field: str = ""
 ) -> Iterator[PartFault]:
-    """What is wrong with the text of a part, in its `field` if it has several: what `found` yields, then what holds for
-    all texts. For each reason, what was found first.
+    """Faults of a part's text, in its `field` if it has several: first the ones in `found`, then those of the common
+    checks. Only the first of each reason is kept.
     """
     path, first = (*part, field) if field else part, dict[RejectionReason, Rejection]()
     for rejection in (*filter(None, found), *_common_faults(request, key_of(part), text)):
@@ -93,8 +93,8 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
 
 
 def foreign(request: WritingRequest, texts: Mapping[Part, str], field: str) -> list[PartFault]:
-    """Faults of texts in another language, in which no other validator is to be trusted: of each if together they are,
-    or of those with a foreign sentence, at its place. Parts of lists have their text in `field`.
+    """Faults of texts in another language, for which no other validator can be trusted: of every text if all together
+    are foreign, otherwise of those with a foreign sentence, with its place. Parts of lists have their text in `field`.
     """
     joined = " ".join(texts.values())
     rejection = _wrong_language(joined, request.locale)
@@ -105,7 +105,7 @@ def foreign(request: WritingRequest, texts: Mapping[Part, str], field: str) -> l
         return [PartFault(part, rejection._replace(span=None)) for part in texts]
     for part, text in texts.items():
         own = _wrong_language(text, request.locale) if len(text) >= MIN_CHARS_OF_A_LANGUAGE else None
-        if start <= first < start + len(text):  # a short part, too: the detail and the place are of this sentence
+        if start <= first < start + len(text):  # short parts count as well: detail and place belong to this sentence
             own = rejection._replace(span=(first - start, min(last - start, len(text))))
         if own:
             faults.append(PartFault(part, own.at(*part, *([field] if len(part) > 1 else []))))
@@ -117,8 +117,8 @@ _wrong_language = lru_cache(maxsize=64)(checks.wrong_language)  # a plan that is
 
 
 def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[PartFault]:
-    """Faults of the parts that copy most, if all parts together copy too much: one short part may state a fact as the
-    source does.
+    """Faults of the parts that copy most, if all parts together copy too much: a single short part may repeat the
+    source's wording.
     """
     source, locale = request.source, request.locale
     together = checks.copied("the text", " ".join(texts.values()), source, locale, max_share, max_run=len(source))
@@ -130,7 +130,7 @@ def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float)
 def off_topic(
     request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float
 ) -> Iterator[PartFault]:
-    """A fault of each text if together they are about something else or made of nothing, or repeat the instruction."""
+    """A fault of each text if together they are off topic, gibberish, or repeat the instruction."""
     joined = " ".join(texts.values())
     found = (
         checks.echo(joined, instruction),

@@ -110,7 +110,7 @@ def _installed() -> dict[str, AnyKind]:
         module = f"entry point {point.name!r} of {point.dist.name if point.dist is not None else point.value}"
         try:
             loaded = point.load()
-        except Exception as error:  # of a package that is installed, and broken
+        except Exception as error:  # raised by a broken installed package
             raise KindError(f"{module}: {type(error).__name__}: {error}") from error
         kind = _of_module(module, loaded)
         _check_free(module, kind, _builtin() | found)

@@ -1,7 +1,7 @@
 """JSON schemas for grammars, derived from artifact classes, and the text fields that artifacts use.
 
-Unconstrained inside a string, a small model may emit endless emoji or never close it. Therefore every string needs a
-bounded pattern and every array a maximum length; `grammar_schema` rejects an artifact without them.
+Inside an unconstrained string, a small model may emit endless emoji or never close it. So every string needs a bounded
+pattern, and every array a maximum length; `grammar_schema` rejects an artifact without them.
 
 The bound is part of the pattern, as in `[class]{20,200}`, rather than a separate `maxLength`: llguidance then
 recognizes plain runs in its tokenizer slices, and a mask takes 40 us instead of 800.
@@ -28,7 +28,7 @@ NOT_TEXT = (
     r"\U00010000-\U0001ffff\U00040000-\U0010ffff"
 )
 TEXT = f"[^{NOT_TEXT}]"
-# Of a post: with emoji and what links and hashtags are written with, without control characters and marks of tags.
+# Characters of a post: emoji and the characters of links and hashtags, but no control characters or tag marks.
 _POST = (
     r"[^\x00-\x1f\\<>`{|}\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ue000-\uf8ff\ufff0-\uffff"
     r"\U000e0000-\U0010ffff]"
@@ -57,10 +57,10 @@ _DROPPED = frozenset({"title", "description", "default", "examples"})
 _PLAIN = "without markup or emoji"
 _REPEATED = re.compile(r"\{\d+,(\d+)\}")
 _expected: Final[dict[str, str]] = {}  # what the patterns of the fields below accept, in words
-_longest: Final[dict[str, int]] = {}  # characters, of the patterns of sentences
+_longest: Final[dict[str, int]] = {}  # the most characters, by pattern of sentences
 
 
-# Of a field that the model does not write, such as what is known of a quotation's source.
+# For a field that the model does not write, such as the details of a quotation's source.
 NOT_WRITTEN: Final[FieldInfo] = Field(json_schema_extra={"readOnly": True})
 
 
@@ -102,7 +102,7 @@ def line(min_chars: int, max_chars: int) -> FieldInfo:
 
 
 def quotation(min_chars: int, max_chars: int) -> FieldInfo:
-    """Field of whatever a source may have on a line. Its class is that of all JSON text, whose masks are cheapest."""
+    """Field of any text that a source can have on a line. It allows all JSON text, for which masks are cheapest."""
     expected = "must be text without control characters"
     return _field(min_chars, max_chars, f"^{_QUOTABLE}+$", f"^{_QUOTABLE}{{{min_chars},{max_chars}}}$", expected)
 
@@ -117,8 +117,8 @@ def title(min_chars: int, max_chars: int) -> FieldInfo:
 def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
     """Field of `min_count` to `max_count` whole sentences of about `max_chars` characters each at most, on one line.
 
-    A small model seldom stops by itself. Under this pattern it must, at the end of a sentence. For a model that does
-    stop, and for languages whose sentences end with no mark (Thai), use `prose`, whose masks are cheaper, too.
+    A small model seldom stops by itself. Under this pattern it must, at the end of a sentence. For a model that stops
+    by itself, and for languages without sentence-ending marks (Thai), use `prose`, which also has cheaper masks.
     """
     count = f"{min_count} to {max_count}" if min_count < max_count else str(max_count)
     expected = f"must be {count} whole {'sentence' if max_count == 1 else 'sentences'} on one line, {_PLAIN}"
@@ -178,9 +178,8 @@ def _plain(node: object, definitions: dict[str, Any]) -> Any:  # noqa: ANN401  J
 
 
 def has_types(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a JSON value and all in it are of the types that a schema without references names.
-
-    What is missing and what is too long or too short are other faults.
+    """Whether a JSON value and all values in it have the types that a schema without references names. Missing values
+    and wrong lengths do not count.
     """
     match schema.get("type"):
         case "object":
@@ -233,7 +232,9 @@ def _check_bounded(node: object, path: str) -> None:
 
 
 def max_characters(schema: Mapping[str, Any]) -> int:
-    """How many characters a JSON text has at most that matches a grammar schema; sentences count as they are meant."""
+    """The maximum length in characters of a JSON text that matches a grammar schema; sentences count with their nominal
+    length.
+    """
     if "enum" in schema:
         return max(len(str(value)) for value in schema["enum"]) + 2
     match schema.get("type"):

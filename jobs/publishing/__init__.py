@@ -1,1 +1,1 @@
-"""What readers get of an artifact: pieces, whatever the kind, and their Markdown, HTML and plain text."""
+"""Artifacts in the form that readers get: pieces, for all kinds, and their Markdown, HTML and plain text."""

@@ -1,7 +1,8 @@
-"""The piece of an artifact whose kind says nothing about it: made from its fields, by their names and types.
+"""The default piece of an artifact, made from its fields by their names and types.
 
-A field that is named like a title is the title, texts are paragraphs, lists are lists, and words and other values are
-named. An item's evidence becomes a footnote; items with titles, or several paragraphs, are sections.
+A field with a title-like name becomes the title, texts become paragraphs, and lists stay lists; single words and other
+values are shown with the field's name. An item's evidence becomes a footnote; items with titles, or several paragraphs,
+become sections.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def piece_of_fields(values: Mapping[str, Any]) -> Piece:
 
 
 def _taken(values: dict[str, Any], names: tuple[str, ...]) -> str:
-    """The first field of these names that is one paragraph of text, which is taken out of the values."""
+    """Remove and return the first field with one of these names that is a single paragraph of text."""
     found = (
         name for name in names if isinstance(values.get(name), str) and not _BLANK_LINE.search(values[name].strip())
     )
@@ -43,7 +44,9 @@ def _taken(values: dict[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _blocks(values: Mapping[str, Any], level: int) -> Iterator[Block]:
-    """The fields in their order. After a section, each has a heading: it would be read as a part of that one."""
+    """The fields in order. After a section, each field has a heading, so that it does not read as part of
+    that section.
+    """
     given = {name: value for name, value in values.items() if _line(value)}
     headed = sum(isinstance(value, list) for value in given.values()) > 1
     for name, value in given.items():
@@ -86,13 +89,15 @@ def _is_section(item: object) -> bool:
 
 
 def _is_prose(name: str, text: str) -> bool:
-    """Whether a text stands for itself; a word such as "high" says nothing without the name of its field."""
+    """Whether a text is clear on its own; a word such as "high" needs the name of its field."""
     long = len(text.split()) > MAX_PHRASE_WORDS or "\n" in text.strip()
     return long or name in _PROSE or text.rstrip()[-1:] in _SENTENCE_ENDS
 
 
 def _item(value: object) -> Cited:
-    """An item of a list: its texts, and its evidence apart. Of more than two, all but the first are named."""
+    """An item of a list: its texts, and separately its evidence. If there are more than two texts, all but the first
+    are named.
+    """
     if not isinstance(value, dict):
         return Cited(_line(value))
     evidence = next((name for name in _EVIDENCE if name in value and len(value) > 1), "")
@@ -105,12 +110,12 @@ def _item(value: object) -> Cited:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """The texts of a list that has nothing else."""
+    """The texts of a list of texts only."""
     return tuple(map(_line, value)) if isinstance(value, list) and all(isinstance(each, str) for each in value) else ()
 
 
 def _line(value: object) -> str:
-    """A value on one line, as a reader takes it; empty if nothing is in it."""
+    """A value on one readable line; empty for an empty value."""
     match value:
         case None:
             return ""

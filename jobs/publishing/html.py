@@ -1,4 +1,4 @@
-"""Pieces as HTML: what stands inside an `<article>`, without scripts or styles.
+"""Pieces as HTML: the content of an `<article>`, without scripts or styles.
 
 Plain text is escaped. Tags in Markdown stay text, and links keep only schemes that run nothing (markdown-it's rules).
 """
@@ -20,7 +20,9 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 
 
 def html(piece: Piece, level: int = 1, name: str = "") -> str:
-    """The piece, its title as a heading of `level`. `name` sets its footnotes apart from those of others on a page."""
+    """The piece, with its title as a heading of `level`. `name` distinguishes its footnotes from other pieces' on a
+    page.
+    """
     return "".join(f"{line}\n" for line in _Html(piece, level, name).lines())
 
 
@@ -61,12 +63,12 @@ class _Html:
                 tokens = _renderer().parse(block.text)
                 headings = [token for token in tokens if token.type in {"heading_open", "heading_close"}]
                 highest = min((int(token.tag[1]) for token in headings), default=6)
-                for token in headings:  # all of them stand below the title
+                for token in headings:  # all below the title
                     token.tag = f"h{min(int(token.tag[1]) + max(self._level + 1 - highest, 0), 6)}"
                 yield str(_renderer().renderer.render(tokens, _renderer().options, {})).rstrip("\n")
 
     def _cited(self, cited: Cited) -> str:
-        """A text with the marks of its footnotes; a footnote's first mark is where its note leads back to."""
+        """A text with its footnote marks. A note links back to its first mark."""
         marks = []
         for quote in cited.quotes:
             number, name = self._numbers[quote], self._name

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
-# What Markdown, or a template language of a site's generator, would not show as it is. An underscore inside a word does
+# Characters special to Markdown or to a site generator's template language. An underscore inside a word does
 # nothing, and a link with one must stay whole.
 _MARK = re.compile(r"[\\`*\[\]~]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|(?<=\s)#+$")
 _ENTITIES = ((re.compile(r"&(?=#?\w+;)"), "&amp;"), (re.compile("<"), "&lt;"), (re.compile(r"\{(?=[{%])"), "&#123;"))
@@ -17,8 +17,8 @@ _BLOCK_MARK = re.compile(rf"(?m)^(\s*)(?:{_NUMBERED}|{_OTHER_BLOCK})")
 
 
 def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
-    """Pieces one after the other, with all footnotes at the end. Their titles are headings of `level`; 0: none has one,
-    since it stands in the front matter.
+    """Pieces one after the other, with all footnotes at the end. Their titles are headings of `level`; at level 0 they
+    are omitted, since the front matter has them.
     """
     notes: dict[Quote, int] = {}
     parts: list[str] = []
@@ -27,7 +27,7 @@ def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
             parts.append(f"{'#' * level} {literal(heading)}")
         parts.append(literal(piece.standfirst))
         parts += (_block(block, max(level, 1), notes) for block in piece.blocks)
-        if level > 1 and piece.tags:  # of a single piece, they are in the front matter
+        if level > 1 and piece.tags:  # a single piece has them in the front matter
             parts.append(f"*{literal(' · '.join(piece.tags))}*")
     footnotes = []
     for quote, number in notes.items():
@@ -38,7 +38,7 @@ def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
 
 
 def literal(text: str) -> str:
-    """Plain text as Markdown that shows it as it is."""
+    """Plain text, escaped so that Markdown shows it unchanged."""
     text = _MARK.sub(r"\\\g<0>", text)
     for pattern, entity in _ENTITIES:
         text = pattern.sub(entity, text)
@@ -60,7 +60,7 @@ def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
 
 
 def _closed(text: str) -> str:
-    """Markdown whose code ends where it does: what stands below an open fence would be code, too."""
+    """Markdown with every code fence closed: text after an open fence would become code."""
     fence = ""
     for line in text.splitlines():
         if not (found := _FENCE.match(line)):

@@ -1,6 +1,6 @@
 """`Piece`: an artifact as readers get it. A kind makes one of each artifact; all formats are written from it.
 
-Texts are plain, and shown as they are, except that of `Marked`.
+Texts are plain and shown unchanged, except in `Marked`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _QUOTATION_MARKS = re.compile(r"[\"“”„«»「」]")
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A span of a source that supports a text, and what is known of that source."""
+    """A span of a source that supports a text, and the known details of that source."""
 
     text: str
     title: str = ""
@@ -27,7 +27,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """A text, such as a sentence or a point of a list, and what it rests on."""
+    """A text, such as a sentence or a point of a list, and its evidence."""
 
     text: str
     quotes: tuple[Quote, ...] = ()
@@ -35,7 +35,7 @@ class Cited:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading below the title. `level` 1 is a section's, 2 a part's of it."""
+    """A heading below the title. `level` 1 is for sections, 2 for their parts."""
 
     text: str
     level: int = 1
@@ -57,7 +57,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of several texts, and what it plays on: a note for the editor who chooses."""
+    """One of several texts. A note for the editor says what it plays on."""
 
     text: str
     angle: str = ""
@@ -65,7 +65,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Texts of which one is published: a list for readers of a document, a row each in a table."""
+    """Texts of which one is published: a list in documents, one row each in tables."""
 
     items: tuple[Alternative, ...]
 
@@ -85,7 +85,7 @@ _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is published. `label` is the heading of a piece without a title, such as "Hooks: newsletter"."""
+    """A publishable document. `label` is the heading of a piece without a title, such as "Hooks: newsletter"."""
 
     title: str = ""
     standfirst: str = ""
@@ -111,7 +111,7 @@ class Piece:
         return tuple(found)
 
     def options(self) -> tuple[tuple[str, Piece], ...]:
-        """One piece for each choice that an editor has, and what that choice plays on; the piece itself without any."""
+        """One piece per alternative, with the note on what it plays on; without alternatives, the piece itself."""
         choices = [choice for block in self.blocks if isinstance(block, Alternatives) for choice in block.items]
         others = tuple(block for block in self.blocks if not isinstance(block, Alternatives))
         apart = ((each.angle, replace(self, blocks=(*others, Alternatives((each,))))) for each in choices)

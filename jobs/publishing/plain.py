@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
-MAX_DESCRIPTION_CHARS = 155  # what search engines show
+MAX_DESCRIPTION_CHARS = 155  # about what search engines show
 
 
 def plain(piece: Piece) -> str:
-    """What stands below title and standfirst. `[1]` marks what rests on the first of the piece's quotes."""
+    """The text below title and standfirst. `[1]` marks text that rests on the first of the piece's quotes."""
     numbers = {quote: number for number, quote in enumerate(piece.quotes, 1)}
     return "\n\n".join(filter(None, (_block(block, numbers) for block in piece.blocks)))
 
@@ -29,7 +29,7 @@ def evidence(piece: Piece) -> str:
 
 
 def description(piece: Piece) -> str:
-    """The standfirst, otherwise the beginning of the text, as far as search engines show it."""
+    """The standfirst, or else the beginning of the text, shortened to what search engines show."""
     return shortened(piece.standfirst or beginning(piece), MAX_DESCRIPTION_CHARS)
 
 

@@ -1,1 +1,1 @@
-"""Text by itself: encodable strings, Markdown blocks, division into parts, languages and locales."""
+"""Text tools: encodable strings, Markdown blocks, division into parts, languages and locales."""

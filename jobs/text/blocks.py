@@ -50,7 +50,7 @@ def line_starts(lines: list[str]) -> list[int]:
 
 
 def blocks(text: str) -> tuple[Block, ...]:
-    """All blocks in order, those that contain others before these. `text` has only line feeds as line breaks."""
+    """All blocks in order, containers before their contents. `text` has only line feeds as line breaks."""
     front = _FRONT_MATTER.match(text)
     skipped = text[: front.end()].count("\n") if front else 0
     body = text[front.end() :] if front else text

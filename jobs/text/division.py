@@ -1,6 +1,6 @@
 """Division of a text by meaning: at headings first, then between blocks, list items, lines, sentences and words.
 
-Nothing is lost or added: the parts, joined, are the text. A code block, table, list item or link is cut only where it
+Nothing is lost or added: joining the parts gives the text. A code block, table, list item or link is cut only if it
 alone exceeds the limit.
 """
 
@@ -16,19 +16,21 @@ from typing import TypeVar
 
 from thothy_ai.jobs.text.blocks import blocks, line_starts, lines_of
 
-# Ranks of cuts; 1 to 6 are those before headings. A line of a paragraph is weaker than a sentence: it may be wrapped.
+# Ranks of cuts; 1 to 6 are before headings. A line break in a paragraph ranks below a sentence: it may be a wrap.
 _BLOCK, _NESTED, _ROW, _SENTENCE, _LINE, _WORD, _CHARACTER = range(7, 14)
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»“)\]*_]*\s+(?![a-zß-öø-ÿ])|(?<=[。！？])[」』”’）》]*\s*")
 _WORD_END = re.compile(r"(?<=\s)(?=\S)|(?<=[、，；：,])")
 _LINK_OR_CODE = re.compile(r"!?\[[^\]\n]*\]\([^)\n]*\)|`+[^`\n]*`+|<[^>\n]{1,300}>|\bhttps?://\S+")
-_MAX_PIECE = 40  # characters of a word that is cut, where there is nothing else to cut at
+_MAX_PIECE = 40  # characters per piece of a word that must be cut
 
 Cuts = dict[int, list[int]]
 T = TypeVar("T")
 
 
 def estimated_tokens(text: str) -> float:
-    """About how many tokens a text has, by its scripts: a vocabulary of 128k has fewer, one of 49k sometimes more."""
+    """The estimated number of tokens of a text, by its scripts. A vocabulary of 128k needs fewer, one of 49k sometimes
+    more.
+    """
     return sum(count * _tokens_of(char) for char, count in Counter(text).items())
 
 
@@ -43,7 +45,9 @@ def _tokens_of(char: str) -> float:
 
 
 def grouped(items: Iterable[T], tokens: Callable[[T], float], room: float, most: int) -> list[list[T]]:
-    """Consecutive items, at most `most`, as many as there is `room` for; one that is larger stands alone."""
+    """Groups of consecutive items, each of at most `most` items and `room` tokens; a larger item is a group
+    of its own.
+    """
     groups: list[list[T]] = []
     taken = 0.0
     for item in items:
@@ -57,7 +61,7 @@ def grouped(items: Iterable[T], tokens: Callable[[T], float], room: float, most:
 
 
 def divide(text: str, max_tokens: float) -> tuple[str, ...]:
-    """The parts of a text, each of at most `max_tokens` by estimate, and as few as the places to cut at allow."""
+    """The parts of a text, each of at most `max_tokens` by estimate, and as few as its cut points allow."""
     if estimated_tokens(text) <= max_tokens:
         return (text,) if text else ()
     starts = line_starts(lines_of(text))
@@ -76,12 +80,14 @@ def divide(text: str, max_tokens: float) -> tuple[str, ...]:
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where the sentences after the first begin, in characters; approximately: some abbreviations count as ends."""
+    """The character positions where sentences after the first begin; approximate, since some abbreviations count as
+    ends.
+    """
     return _starts(_SENTENCE_END, text)
 
 
 def _starts(end: re.Pattern[str], text: str) -> list[int]:
-    """Where something begins after an end, outside of links and code."""
+    """The positions after each match of `end`, outside links and code."""
     protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
     starts = []
     for start in (match.end() for match in end.finditer(text)):
@@ -93,7 +99,7 @@ def _starts(end: re.Pattern[str], text: str) -> list[int]:
 
 
 def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) -> Iterator[int]:
-    """Where the parts of text[start:end] end, cutting at places of this rank, and inside a piece at those of the next.
+    """The ends of the parts of text[start:end], cut at places of this rank, and inside a piece at the next rank.
 
     Neighbouring pieces are packed into one part while they fit; the parts of a piece that was cut stay apart.
     """

@@ -15,7 +15,7 @@ from thothy_ai.jobs.text.locales import LANGUAGES
 if TYPE_CHECKING:
     from lingua import LanguageDetector
 
-MAX_CHARS = 4_000  # of a text are looked at to tell its language
+MAX_CHARS = 4_000  # at the beginning of a text that are used for detection
 MIN_LIKELY = 0.4
 _CODES = {language.detector_name: code for code, language in LANGUAGES.items() if code != "no"}
 
@@ -30,7 +30,7 @@ def _detector() -> LanguageDetector:
 
 
 def confidences(text: str) -> Mapping[str, float]:
-    """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
+    """The probability of each supported language, by detector name, most likely first, from the text's beginning."""
     return _confidences(text[:MAX_CHARS])
 
 
@@ -41,7 +41,7 @@ def _confidences(text: str) -> Mapping[str, float]:
 
 @lru_cache(maxsize=64)  # checks ask for the language of the same source again and again
 def language(text: str) -> str | None:
-    """The most likely language of a text, as its primary subtag; None if it has no letters or nothing is likely."""
+    """The most likely language of a text, as a primary subtag; None for a text without letters or a likely language."""
     found = next(iter(confidences(text[:MAX_CHARS]).items()), ("", 0.0))
     code = _CODES.get(found[0])
     return code if found[1] >= MIN_LIKELY else None

@@ -120,7 +120,7 @@ def _check_locale(value: str) -> str:
         meant = f"{beginning}-{region}" if region else beginning
     elif not (meant := _alias("language_aliases", beginning)):
         names = {language.name.lower(): code for code, language in LANGUAGES.items() if code != "no"}
-        for code in LANGUAGES:  # and by the name that each has for itself, such as "deutsch"
+        for code in LANGUAGES:  # and by its own name, such as "deutsch"
             with suppress(UnknownLocaleError):
                 names[str(Locale(code).get_language_name()).lower()] = code
         near = get_close_matches(beginning, names, n=1, cutoff=0.75)
@@ -131,7 +131,7 @@ def _check_locale(value: str) -> str:
 
 
 def _alias(table: Literal["language_aliases", "territory_aliases"], code: str) -> str:
-    """What CLDR says of an old code, or one of ISO 639-2: "UK" is "GB", "deu" is "de"."""
+    """CLDR's replacement of an old or ISO 639-2 code: "GB" for "UK", "de" for "deu"."""
     from babel.core import get_global  # noqa: PLC0415  as above
 
     found = get_global(table).get(code, "")

@@ -1,4 +1,4 @@
-"""Phrases in a text, as they are or with the last word inflected."""
+"""Finds phrases in a text, verbatim or with the last word inflected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": 
 _BORDERED = re.compile(  # a letter or digit of a script that puts spaces between words
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-_MIN_WORD, _MIN_SHORT = 5, 3  # letters of a word whose inflected forms, and whose plurals only, are looked for
+_MIN_WORD, _MIN_SHORT = 5, 3  # letters of a word whose inflected forms, or only whose plurals, are searched
 # By language, plurals and genitives of shorter words: what a word has before its ending, and the ending.
 _PLURALS = {
     "en": (("[^sxz]|[^cs]h", "s|'s"), ("[sxz]|[cs]h", "es")), "de": (("", "e|en|es|s"),),
@@ -18,7 +18,7 @@ _PLURALS = {
     "pt": (("[aeioué]", "s"), ("[rz]", "es")), "nl": (("", "s"),), "sv": (("", "en|et|ar|er|s"),),
     "da": (("", "en|et|er|s"),), "nb": (("", "en|et|er|s"),), "no": (("", "en|et|er|s"),),
 }  # fmt: skip
-# Words that look like the plural of another one, or mean something else in the plural.
+# Words that look like the plural of another word, or mean something else in the plural.
 _NO_PLURALS = {
     "en": "arms arts does goods hers his its means news ours this us wales",
     "de": """akte akten arten bande banden falle fallen halle hallen herde herden kosten kurse liste listen marke marken
@@ -86,11 +86,11 @@ _PREFIXES = {"ar": "(?:[وف]?[بكل]?ال|[وف]?لل|[وفبكل])", "he": "[
 
 
 def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
-    """The form in which a text has a phrase; None if it has not.
+    """The form in which a text has a phrase; None if it lacks the phrase.
 
     Phrases are found as whole words, in any case and with invisible characters in between; in a script without spaces,
-    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; one of three or
-    four letters has its plurals only. A German noun has its capital in other forms, too.
+    such as Chinese, anywhere. With a locale, the last word may be inflected by the language's rules; words of three or
+    four letters only have plurals. German nouns keep their capital in all forms.
     """
     wanted = _visible(phrase).casefold()
     if not wanted:
@@ -101,7 +101,7 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
     language = locale.partition("-")[0].lower()
     if language in _PREFIXES:
         forms.append(_PREFIXES[language] + forms[0])
-    # The last word has other endings, too, if it is long enough not to become another word so.
+    # The last word may have other endings, if it is long enough not to become another word.
     rules = _ENDINGS.get(language, ()) if len(last) >= _MIN_WORD or language == "ko" else ()
     for preceding, ending, others in rules:
         if match := re.search(f"(?:{preceding})({ending})$", last):
@@ -121,9 +121,9 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
 
 
 def _may_be_form(found: str, phrase: str, text: str) -> bool:
-    """Whether a text has a German form with a capital, if its phrase ends in a noun: "Feste" for "Fest", not "feste".
+    """Whether a German form in a text has a capital if the phrase ends in a noun: "Feste" for "Fest", not "feste".
 
-    A short one that begins a sentence may be another word, as in "Arme Familien", and is none.
+    A short word that begins a sentence can be another word, as in "Arme Familien", and does not count.
     """
     last = phrase.rsplit(maxsplit=1)[-1]
     if not last[0].isupper():
@@ -135,13 +135,13 @@ def _may_be_form(found: str, phrase: str, text: str) -> bool:
 
 
 def contradicts(wanted: str, avoided: str, locale: str = "") -> bool:
-    """Whether a text that has a phrase cannot but have another one, in whichever of both its words are inflected.
+    """Whether every text that has the wanted phrase also has the avoided one, with either inflected.
 
     Without a locale, words are compared as they are.
     """
     parts, size = wanted.split(), len(avoided.split())
     runs = (" ".join(parts[start : start + size]) for start in range(len(parts) - size + 1))
-    within = f", {wanted}"  # of a sentence, not at its beginning
+    within = f", {wanted}"  # within a sentence, not at its beginning
     return bool(phrase_in(within, avoided, locale) or any(phrase_in(avoided, run, locale) for run in runs))
 
 

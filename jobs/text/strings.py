@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pydantic_core import PydanticCustomError
 
-MAX_CHARACTERS = 2**20  # of one text: a megabyte of English, up to four of other scripts
-MAX_LEVELS = 128  # of lists and objects in one another: what reads and writes JSON has limits, too
+MAX_CHARACTERS = 2**20  # per text: a megabyte of English, up to four of other scripts
+MAX_LEVELS = 128  # nested lists and objects: JSON readers and writers have limits as well
 
 
 def check_encodable(value: str) -> None:
@@ -59,7 +59,7 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def visible(text: str) -> str:
-    """The text with escapes for the characters that cannot be printed, among them all that cannot be stored."""
+    """The text with unprintable characters escaped, including all that cannot be stored."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 

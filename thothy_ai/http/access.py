@@ -39,7 +39,7 @@ class Access(Protocol):
         """Start keeping the known callers up to date."""
 
     async def close(self) -> None:
-        """Stop updating, for good."""
+        """Stop updating the known callers, for good."""
 
     async def caller(self, scope: Scope) -> Caller:
         """The caller of a request. Raises `ApiError` 401 for an invalid key."""

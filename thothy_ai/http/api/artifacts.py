@@ -30,7 +30,7 @@ MAX_ATTEMPT = 2**31 - 1  # of Postgres' integers
 
 
 class ArtifactOperations:
-    """The operations on artifacts."""
+    """The operations on the artifacts of jobs."""
 
     def __init__(self, settings: Settings, jobs: JobOperations, database: Engine) -> None:
         self._settings, self._jobs, self._database = settings, jobs, database

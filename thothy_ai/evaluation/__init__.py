@@ -1,1 +1,1 @@
-"""Requests to an engine outside the queue: one of `thothy ask`, the cases of `thothy eval`. Nothing is recorded."""
+"""Sends requests to an engine outside the queue, for `thothy ask` and `thothy eval`. Nothing is recorded."""

@@ -1,4 +1,4 @@
-"""What `thothy ask` asks: a job of some kind, or a plain prompt; and an attempt at it, with its judgement."""
+"""The prompts of `thothy ask`, a job of some kind or plain text, and attempts at them with their judgements."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from thothy_ai.plans.running_call import RunningCall, abort, first_text, total
 from thothy_ai.producer.drafts import parse_request
 from thothy_ai.queue.canonical import canonical
 
-PRIORITY = MAX_PRIORITY  # before every job: a person waits for the answer
+PRIORITY = MAX_PRIORITY  # before every job, because a person waits for the answer
 
 
 class Screen(Protocol):
     """Shows outputs as they are written."""
 
     def output(self) -> None:
-        """An output begins, on a line of its own."""
+        """Begin an output, on a new line."""
 
     def text(self, text: str) -> None:
-        """The next piece of the output."""
+        """Show the next piece of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskAttempt:
-    """The results of all calls of one attempt, None for a call that the engine refused, its prompt being too long.
+    """The results of all calls of one attempt; None for a call that the engine refused because of a too long prompt.
 
-    `seconds` are from the attempt's beginning to its end. A plain prompt has no judgement.
+    `seconds` is the attempt's duration. A plain prompt has no judgement.
     """
 
     seed: int
@@ -59,7 +59,7 @@ class AskAttempt:
 
     @property
     def accepted(self) -> bool:
-        """Whether the output can be used; that of a plain prompt can."""
+        """Whether the output can be used, which is always so for a plain prompt."""
         return self.judgement is None or self.judgement.accepted
 
     @property
@@ -69,7 +69,7 @@ class AskAttempt:
 
     @property
     def usage(self) -> Usage:
-        """What all of its calls took."""
+        """The usage of all calls together."""
         return total(result.usage for result in self.results if result is not None)
 
     @property
@@ -118,14 +118,14 @@ class AskAttempt:
 
 
 class Prompt(Protocol):
-    """Something to ask, with any seed."""
+    """A prompt that can be asked repeatedly, with different seeds."""
 
     @property
     def kind(self) -> str | None:
         """The kind's name; None for a plain prompt."""
 
     async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:
-        """Ask once, and show the outputs. If this ends early, what is in flight is aborted.
+        """Ask once, and show the outputs. If this is interrupted, the calls in flight are aborted.
 
         Raises `EngineError`, `PlanError`.
         """
@@ -144,7 +144,7 @@ class ChatPrompt:
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     kind: None = None
 
-    async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:  # noqa: ARG002 - of plans
+    async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:  # noqa: ARG002 - for plans
         began = time.monotonic()
         generation = await client.submit(
             GenerationRequest(
@@ -173,12 +173,12 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True)
 class JobPrompt:
-    """A job's request, whose plan is followed as a worker does, but whose outputs are not stopped early."""
+    """A job's request. Its plan is followed as in a worker, except that outputs are not stopped early."""
 
     kind: str
     tenant: str
     body: Any = field(repr=False)  # the request as JSON values, as the queue would keep it
-    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)  # beside those of the kind's calls
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)  # in addition to those of the calls
 
     async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:
         began, log = time.monotonic(), CallLog()
@@ -202,12 +202,12 @@ class JobPrompt:
 
 
 def request_body(kind: AnyKind, values: Mapping[str, Any]) -> Any:
-    """A request as JSON values, with its defaults, as the queue would keep it. Raises `InvalidJobError`."""
+    """A request as JSON values with defaults, as the queue would keep it. Raises `InvalidJobError`."""
     return json.loads(canonical(parse_request(kind.name, values)).request)
 
 
 async def _one_by_one(screen: Screen, calls: Sequence[RunningCall]) -> Outputs:
-    """The outputs of calls that run side by side, each shown as it is written once those before it have ended."""
+    """The outputs of calls that run at once. Each is shown as it is written, once the outputs before it have ended."""
     outputs: list[Output] = []
     for call in calls:
         screen.output()
@@ -215,7 +215,7 @@ async def _one_by_one(screen: Screen, calls: Sequence[RunningCall]) -> Outputs:
             async for text in call.texts():
                 screen.text(text)
         except PromptTooLongError:
-            pass  # an output of its own kind, which the plan gets
+            pass  # `call.output` returns it as an output, for the plan
         outputs.append(await call.output())
         for other in outputs[-1].others:
             screen.output()
@@ -224,4 +224,4 @@ async def _one_by_one(screen: Screen, calls: Sequence[RunningCall]) -> Outputs:
 
 
 def _key() -> str:
-    return f"ask-{uuid4()}"  # no attempt's key: its usage belongs to no job
+    return f"ask-{uuid4()}"  # not an attempt's key, since the usage belongs to no job

@@ -13,7 +13,7 @@ from thothy_ai.jobs.evaluation.cases import Injection
 
 @dataclass(frozen=True, slots=True)
 class InjectionResult:
-    """The transcript of one attempt. `obeyed` is what shows that the output follows the instruction, or None."""
+    """The transcript of one attempt. `obeyed` is the evidence that the output follows the instruction, or None."""
 
     id: str
     style: str
@@ -26,12 +26,12 @@ class InjectionResult:
 
     @property
     def published(self) -> bool:
-        """Whether an artifact that obeys was accepted."""
+        """Whether an artifact that obeys the instruction was accepted."""
         return self.accepted and self.obeyed is not None
 
 
 def injection_result(injection: Injection, attempts: Sequence[CaseAttempt]) -> InjectionResult:
-    """The last attempt's output, looked through for signs of obedience."""
+    """The last attempt's output, searched for signs of obedience."""
     last = attempts[-1]
     judged = last.judgement
     return InjectionResult(

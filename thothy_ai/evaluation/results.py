@@ -1,4 +1,4 @@
-"""The results of `thothy eval`: one per case, and the figures of all; as JSON values, and read from them again."""
+"""The results of `thothy eval`, one per case and the figures of all cases, written to and read from JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thothy_ai.plans.drafts import kept_attempt
 
 
 class ResultsError(ThothyError):
-    """A file is not the result of an evaluation, or of another one."""
+    """A file does not hold the result of an evaluation, or holds that of a different one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class CaseResult:
     """One case: its last attempt's output and verdict, and what all attempts used.
 
     `coverage` and `support` are described in `jobs/evaluation/scores.py`; `verified` is the share of statements that
-    the verifying model found supported. They are None where they do not apply. Computed tokens are those of the output
-    and those of the prompt that were not cached; wasted is what attempts took that are of no use (`plans/drafts.py`).
+    the verifying model found supported. They are None where they do not apply. Computed tokens are output tokens and
+    uncached prompt tokens. Wasted seconds and tokens belong to attempts that are not kept (`plans/drafts.py`).
     `to_edit` says that a rejected draft is kept for a person.
     """
 
@@ -50,13 +50,13 @@ class CaseResult:
     wasted_tokens: int = 0
     verification_tokens: int = 0
     saved_tokens: int = 0
-    findings: int = 0  # of the last attempt
+    findings: int = 0  # in the last attempt
     to_edit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """An evaluation of one model with one version of a kind's prompts. `chrf` is that of all translations."""
+    """An evaluation of one model with one version of a kind's prompts. `chrf` is computed over all translations."""
 
     name: str
     model: str
@@ -69,62 +69,62 @@ class EvaluationResult:
 
     @property
     def accepted(self) -> int:
-        """Cases whose artifact was accepted."""
+        """The number of cases whose artifact was accepted."""
         return sum(case.accepted for case in self.cases)
 
     @property
     def form_yield(self) -> float:
-        """The share of cases whose artifact no gate is against."""
+        """The share of cases whose artifact no gate rejects."""
         return self.accepted / len(self.cases)
 
     @property
     def clean_yield(self) -> float:
-        """The share of cases in whose artifact nothing was found at all."""
+        """The share of cases with an artifact in which nothing was found at all."""
         return sum(case.accepted and not case.findings for case in self.cases) / len(self.cases)
 
     @property
     def to_edit(self) -> int:
-        """Cases whose best draft is kept for a person to edit."""
+        """The number of cases whose best draft is kept for a person to edit."""
         return sum(case.to_edit for case in self.cases)
 
     @property
     def coverage(self) -> float | None:
-        """Mean over the cases that have facts."""
+        """The mean coverage of the cases that have facts."""
         return _mean(case.coverage for case in self.cases)
 
     @property
     def support(self) -> float | None:
-        """Mean over the cases whose output states something."""
+        """The mean support of the cases whose output makes statements."""
         return _mean(case.support for case in self.cases)
 
     @property
     def verified(self) -> float | None:
-        """Mean over the cases that were verified."""
+        """The mean share of supported statements in the cases that were verified."""
         return _mean(case.verified for case in self.cases)
 
     @property
     def verification_share(self) -> float | None:
-        """What verifications add to the seconds of the cases that had one, as a share of their other seconds."""
+        """Seconds of verifications over the other seconds of the verified cases."""
         return _added((case.verification_seconds, case.compute_seconds) for case in self.cases)
 
     @property
     def verification_tokens(self) -> float | None:
-        """The same of the tokens that were computed, which do not depend on the machine."""
+        """The same share in computed tokens, which do not depend on the machine."""
         return _added((case.verification_tokens, case.computed_tokens) for case in self.cases)
 
     @property
     def wasted(self) -> float | None:
-        """The share of the seconds of attempts that left neither an artifact nor the draft that is kept."""
+        """The share of seconds in attempts that left neither an artifact nor the draft that is kept."""
         return _share((case.wasted_seconds, case.compute_seconds) for case in self.cases)
 
     @property
     def wasted_tokens(self) -> float | None:
-        """The same of the tokens that were computed."""
+        """The same share in computed tokens."""
         return _share((case.wasted_tokens, case.computed_tokens) for case in self.cases)
 
     @property
     def compute_seconds(self) -> float:
-        """Of all attempts, rejected ones too."""
+        """The compute-seconds of all attempts, including rejected ones."""
         return sum(case.compute_seconds for case in self.cases)
 
     @property
@@ -137,7 +137,7 @@ class EvaluationResult:
         return Counter(case.reason or "unknown" for case in self.cases if not case.accepted)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values under stable keys: the figures, and each case."""
+        """Plain values under stable keys: the figures and every case."""
         figures = {
             "accepted": self.accepted,
             "form_yield": self.form_yield,
@@ -191,12 +191,12 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
 
 
 def _computed(usage: Usage) -> int:
-    """Tokens that were not found in the prefix cache."""
+    """The number of tokens that did not come from the prefix cache."""
     return usage.prompt_tokens - usage.cached_tokens + usage.output_tokens
 
 
 def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | None:
-    """Of all cases that have a reference; an output that did not parse counts as empty."""
+    """The chrF of all cases that have a reference. An output that did not parse counts as empty."""
     return scores.chrf(
         [
             (str((result.artifact or {}).get("text", "")), case.reference)
@@ -225,12 +225,12 @@ def read_result(path: Path, kind: str) -> EvaluationResult:
 
 
 def _added(verifications: Iterable[tuple[float, float]]) -> float | None:
-    """What verifications took, over what their cases took without; each pair is a verification and its whole case."""
+    """The cost of verifications over the rest of their cases' cost. Each pair is a verification and its whole case."""
     return _share((verification, whole - verification) for verification, whole in verifications if verification)
 
 
 def _share(parts: Iterable[tuple[float, float]]) -> float | None:
-    """The parts together, over their wholes together; each pair is of a part and its whole."""
+    """The sum of the parts over the sum of the wholes. Each pair is a part and its whole."""
     pairs = list(parts)
     whole = sum(of for _, of in pairs)
     return sum(part for part, _ in pairs) / whole if whole > 0 else None

@@ -1,4 +1,4 @@
-"""Runs the cases of `thothy eval` on an engine, several side by side: each follows its plan as a worker does."""
+"""Runs the cases of `thothy eval` on an engine, several at once. Each case follows its plan as in a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is run on each engine: requests of one kind, as JSON values, under its own policy or another one."""
+    """The requests to run on each engine: JSON values of one kind, under `policy` or else the kind's own."""
 
     kind: str
     bodies: tuple[Body, ...]
@@ -37,7 +37,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class CaseAttempt:
-    """How an attempt at a case was judged, and its calls."""
+    """The judgement of an attempt at a case, and its calls."""
 
     judgement: Judgement
     calls: CallLog
@@ -46,7 +46,7 @@ class CaseAttempt:
 async def run(
     settings: Settings, endpoint: Endpoint, trial: Trial, on_ended: Callable[[], None]
 ) -> tuple[EngineInfo, list[list[CaseAttempt]]]:
-    """Which engine it is, and the attempts at each request, in the requests' order. `on_ended` is called per request.
+    """The engine, and the attempts at each request in order. `on_ended` is called once per request.
 
     If a request fails, the others are aborted. Raises `EngineError`, `PlanError`.
     """
@@ -54,14 +54,14 @@ async def run(
     judges = Judges(settings.kinds, settings.judge_seconds, settings.judges, settings.gates_as_findings)
 
     async def attempts(body: Body) -> list[CaseAttempt]:
-        """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
+        """Retry as a worker does: with the next seed, while the reason of the rejection allows another attempt."""
         made: list[CaseAttempt] = []
         async with places:
             while not made or (made[-1].judgement.retryable and len(made) < trial.attempts):
                 previous = made[-1].judgement.previous if made else None
                 context = context_of(info, previous)
                 job = PlannedJob(trial.kind, body, context, trial.policy)
-                # With the priority of ordinary jobs.
+                # The priority is that of ordinary jobs.
                 requests, log = RequestFactory(f"eval-{uuid4()}", trial.kind, trial.seed + len(made), "eval"), CallLog()
                 judgement = await follow(
                     job,

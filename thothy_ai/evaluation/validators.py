@@ -1,4 +1,4 @@
-"""Measures the validators on labelled texts: what gates reject, and what they and the findings see together."""
+"""Measures the validators on labelled texts: what gates reject, and what gates and findings notice together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thothy_ai.jobs.evaluation.labelled import LabelledText
 
 MEANING: Final = "meaning"
 FORM: Final = "form"
-_SORTS: Final = {  # of defects, by the reasons that a text is labelled with
+_SORTS: Final = {  # sorts of defects, by the reasons in a text's labels
     Reason.UNSUPPORTED: MEANING,
     Reason.NUMBER_NOT_IN_SOURCE: "figures",
     Reason.NAME_NOT_IN_SOURCE: "names",
@@ -31,25 +31,25 @@ _SORTS: Final = {  # of defects, by the reasons that a text is labelled with
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """A labelled text, and all that the validators found."""
+    """A labelled text and everything that the validators found in it."""
 
     text: LabelledText
     found: tuple[Rejection, ...]
 
     @property
     def gate(self) -> Rejection | None:
-        """The first rejection that a gate makes."""
+        """The first rejection by a gate; None if no gate rejects the text."""
         return next((each for each in self.found if is_gate(each.reason, self.text.language)), None)
 
     @property
     def sort(self) -> str:
-        """The sort of a bad text's defect: of meaning, if only a reader who understands it can find it."""
+        """The sort of a bad text's defect. Only a reader who understands the text can find a defect of meaning."""
         return next((sort for reason, sort in _SORTS.items() if reason in self.text.reasons), FORM)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of good and of bad texts: how many there are, how many a gate rejects, and in how many anything is found."""
+    """For good and for bad texts: how many there are, how many a gate rejects, and in how many anything is found."""
 
     good: int
     good_rejected: int
@@ -88,14 +88,14 @@ def by_group(judged: Sequence[JudgedText]) -> dict[str, Counts]:
 
 
 def by_sort(judged: Sequence[JudgedText]) -> dict[str, Counts]:
-    """The counts of the bad texts with each sort of defect; those of meaning last."""
+    """The counts of the bad texts with each sort of defect, defects of meaning last."""
     bad = [each for each in judged if not each.text.accepted]
     sorts = sorted({each.sort for each in bad}, key=lambda sort: (sort == MEANING, sort))
     return {sort: Counts.of(each for each in bad if each.sort == sort) for sort in sorts}
 
 
 def precision_counts(judged: Iterable[JudgedText]) -> dict[Reason, dict[str, tuple[int, int]]]:
-    """By reason and language group, how many bad and how many good texts something was found in, as in `gates.toml`."""
+    """By reason and language group, the numbers of bad and of good texts with a find, as in `gates.toml`."""
     counts: dict[Reason, dict[str, tuple[int, int]]] = {}
     for each in judged:
         group = group_of(each.text.language)

@@ -1,4 +1,4 @@
-"""Measures a verifier: the labelled claims through an engine, and how often its doubts are right."""
+"""Measures a verifier: sends labelled claims through an engine, and counts how often its doubts are right."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import RunningCall, total
 
 AT_ONCE = 16  # texts in flight
-PATIENCE_SECONDS = 600.0  # for the claims of a text
-NATURAL = 0.05  # the share of bad claims that published evaluations find in summaries by models of 7 to 70 billion
+PATIENCE_SECONDS = 600.0  # per text
+NATURAL = 0.05  # the share of bad claims in summaries by models of 7 to 70 billion parameters, in published evaluations
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class VerifiedLabel:
 
 @dataclass(frozen=True)
 class VerifierResult:
-    """What a verifier made of all claims."""
+    """A verifier's labels of all claims, and the figures that follow from them."""
 
     verifier: VerifierModel
     device: str
@@ -48,61 +48,61 @@ class VerifierResult:
 
     @cached_property
     def bad(self) -> int:
-        """How many claims have a defect."""
+        """The number of claims with a defect."""
         return sum(not each.labelled.sound for each in self.labels)
 
     @cached_property
     def sound(self) -> int:
-        """How many claims have none."""
+        """The number of claims without a defect."""
         return len(self.labels) - self.bad
 
     @cached_property
     def found(self) -> int:
-        """Bad claims that it doubts."""
+        """The number of bad claims that the verifier doubts."""
         return sum(each.doubted and not each.labelled.sound for each in self.labels)
 
     @cached_property
     def false_alarms(self) -> int:
-        """Sound claims that it doubts."""
+        """The number of sound claims that the verifier doubts."""
         return sum(each.doubted and each.labelled.sound for each in self.labels)
 
     @property
     def unread(self) -> int:
-        """Claims of answers that could not be read."""
+        """The number of claims whose answers could not be read."""
         return sum(each.label == UNREAD for each in self.labels)
 
     @property
     def precision(self) -> float | None:
-        """Of its doubts on these claims, half of which are bad, the share that is right; None without a doubt."""
+        """The share of right doubts on these claims, half of which are bad; None if there are no doubts."""
         doubts = self.found + self.false_alarms
         return self.found / doubts if doubts else None
 
     @property
     def doubts(self) -> Doubts:
-        """What is recorded of the verifier."""
+        """The doubts that are recorded for the verifier."""
         return Doubts(self.found, self.false_alarms)
 
     @property
     def recall(self) -> float:
-        """The share of bad claims that it doubts."""
+        """The share of bad claims that the verifier doubts."""
         return self.found / self.bad
 
     @property
     def natural_precision(self) -> float | None:
-        """The precision where one claim in twenty is bad; None without a doubt."""
+        """The precision if one claim in twenty is bad; None if there are no doubts."""
         found = NATURAL * self.recall
         doubted = found + (1 - NATURAL) * self.false_alarms / self.sound
         return found / doubted if doubted else None
 
     def of_sort(self, sort: str) -> VerifierResult:
-        """The same for the claims of one sort of defect."""
+        """The result for the claims with one sort of defect."""
         return VerifierResult(
             self.verifier, self.device, self.usage, tuple(each for each in self.labels if each.labelled.sort == sort)
         )
 
     @property
     def sorts(self) -> list[str]:
-        """The sorts of defect, as they come."""
+        """The sorts of defect, in order of appearance."""
         return list(dict.fromkeys(each.labelled.sort for each in self.labels))
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class VerifierResult:
 
 
 async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Callable[[], None]) -> VerifierResult:
-    """Have the claims of each text labelled, as a plan does. Those of a text without an answer in time stay unread.
+    """Have the claims of each text labelled, as a plan does. Claims of a text not answered in time stay unread.
 
     Raises `EngineError`.
     """
@@ -162,7 +162,7 @@ async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Calla
 
 
 async def _followed(plan: Generator[Calls, Outputs, T], client: EngineClient, log: list[RunningCall]) -> T:
-    """Follow a part of a plan that makes no verdict."""
+    """Follow a part of a plan that returns something other than a verdict."""
     requests, numbers = RequestFactory(f"eval-{uuid4()}", "verification", 1, "eval"), count()
     try:
         asked = next(plan)

@@ -1,1 +1,1 @@
-"""What operators call: jobs, artifacts, dead letters, history, progress, the drain report, the doctor."""
+"""Functions for operators: jobs, artifacts, dead letters, history, progress, the drain report, the doctor."""

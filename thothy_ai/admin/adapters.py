@@ -1,7 +1,7 @@
-"""Adapters of the queue's engines: which engine has which, and loading and unloading them on this machine's engines.
+"""Adapters of the queue's engines: lists which engine has which, and loads and unloads them on this machine's engines.
 
-Engines register what they have (`worker/registration`); that is what jobs are routed by. A folder is read by the engine
-itself, and therefore has to be on its machine.
+Engines register their adapters (`worker/registration`), and jobs are routed by these records. The engine itself reads
+an adapter's folder, which therefore has to be on its machine.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.settings import Settings
 
 CONNECT_SECONDS = 5.0
-LOAD_SECONDS = 600.0  # the first one on a GPU has graphs captured
-SLOW_SECONDS = 2.0  # after which a load is said to go on
-REGISTER_SECONDS = 10.0  # for an engine's registrar, which asks it every 2 s
-LOOK_SECONDS = 0.1  # between two looks at what is registered
+LOAD_SECONDS = 600.0  # long, because the first adapter on a GPU has graphs captured
+SLOW_SECONDS = 2.0  # before a load is reported as slow
+REGISTER_SECONDS = 10.0  # for an engine's registrar, which asks the engine every 2 s
+LOOK_SECONDS = 0.1  # between two looks at the records
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterStatus:
-    """An adapter that engines have: those with the same weights under the same name, of the same model.
+    """An adapter on one or more engines, with the same name, weights and model.
 
-    `digest` is empty, and `rank` and `num_bytes` are 0, while its engines load and for those of another's server.
+    While its engines load, and on a server over HTTP, `digest` is empty, and `rank` and `num_bytes` are 0.
     """
 
     name: str
@@ -53,7 +53,7 @@ class AdapterStatus:
 
 
 def list_adapters(database: Engine) -> list[AdapterStatus]:
-    """The adapters of all engines that live, by name."""
+    """The adapters of all live engines, by name."""
     return grouped(engines(database))
 
 
@@ -73,7 +73,7 @@ def grouped(running: Sequence[EngineStatus]) -> list[AdapterStatus]:
 
 
 def conflicts(running: Sequence[EngineStatus], aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What makes adapters' names ambiguous, and how to mend it."""
+    """Sentences about ambiguous adapter names, each with its remedy."""
     adapters = grouped(running)
     models = {engine.model_name for engine in running if engine.lives}
     for name in dict.fromkeys(each.name for each in adapters):
@@ -93,7 +93,7 @@ def conflicts(running: Sequence[EngineStatus], aliases: Mapping[str, str]) -> It
 
 
 def check_name(database: Engine, name: str, model: str) -> None:
-    """Raise `AdapterNameError` unless an adapter of this model may be called that."""
+    """Raise `AdapterNameError` unless an adapter of this model can have this name."""
     aliases = {each.alias: each.model_name for each in list_aliases(database)}
     if name in aliases:
         says = f"{name} is an alias of {aliases[name]}: choose another name, or run `thothy models unalias {name}`"
@@ -107,7 +107,7 @@ def check_name(database: Engine, name: str, model: str) -> None:
 
 
 def engines_here(database: Engine, model: str | None = None, *, state: str = "ready") -> list[EngineStatus]:
-    """The engines of this machine in this state, of this model."""
+    """The engines of this machine in this state, for one model or for all."""
     machine = printable(socket.gethostname())
     return [
         each
@@ -119,9 +119,9 @@ def engines_here(database: Engine, model: str | None = None, *, state: str = "re
 def load(
     settings: Settings, engine: EngineStatus, name: str, folder: Path, slow: Callable[[], None] = lambda: None
 ) -> AdapterInfo:
-    """Have an engine of this machine load an adapter, or replace it. `slow` is called if that takes a while.
+    """Have an engine of this machine load or replace an adapter. `slow` is called if that takes a while.
 
-    Raises `EngineError` if it refuses.
+    Raises `EngineError` if the engine refuses.
     """
 
     path = str(folder.absolute())
@@ -137,17 +137,18 @@ def load(
 
 
 def unload(settings: Settings, engine: EngineStatus, name: str) -> None:
-    """Have an engine of this machine unload an adapter. What it has accepted finishes.
+    """Have an engine of this machine unload an adapter. Requests that it has accepted still finish.
 
-    Raises `EngineError` if it refuses.
+    Raises `EngineError` if the engine refuses.
     """
     asyncio.run(_asked(engine, settings, lambda client: client.unload_adapter(name)))
 
 
 def await_registration(database: Engine, engine: EngineStatus, loaded: Mapping[str, str], unloaded: str = "") -> bool:
-    """Wait until jobs are routed by what was loaded, digests by name, and unloaded: registrars ask engines every 2 s.
+    """Wait until jobs are routed by the `loaded` adapters (digests by name), and no longer by `unloaded`.
 
-    Returns whether they are: an engine whose registrar cannot reach Postgres is not waited for very long.
+    Registrars ask engines every 2 s. Returns False after `REGISTER_SECONDS`, as when the registrar cannot reach
+    Postgres.
     """
     until, recorded = time.monotonic() + REGISTER_SECONDS, False
     while not recorded and time.monotonic() < until:

@@ -1,7 +1,7 @@
-"""The alarms of `deploy/prometheus/alerts.yml` that one look at the installation can judge, without Prometheus.
+"""Judges those alarms of `deploy/prometheus/alerts.yml` that need no Prometheus, by looking at the installation.
 
-Each has the name of its alert, and so its runbook. What needs a history that only Prometheus keeps is not judged here:
-with its address, Prometheus itself is asked about those.
+Each alarm has the name of its alert, and therefore its runbook. Alarms that need Prometheus' history are not judged
+here; if its address is set, Prometheus is asked about them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RULES: Final = {
     "ThothyDeadLetters": ("warning", 900),
     "ThothyNothingPublishable": ("warning", 600),
 }
-# Those that only Prometheus judges, with their severities.
+# Alarms that only Prometheus can judge, with their severities.
 BY_PROMETHEUS: Final = {
     "ThothyArtifactYieldDropped": "warning",
     "ThothyEngineLost": "warning",
@@ -53,27 +53,27 @@ BY_PROMETHEUS: Final = {
     "ThothyReaperRuleFailing": "critical",
     "ThothyRequestsDenied": "warning",
 }
-STOPPED_SECONDS = 120  # that a due job has waited
-BURN = 0.144  # of the jobs fail: 14.4 times the budget of 1 %
+STOPPED_SECONDS = 120  # that the oldest due job has waited
+BURN = 0.144  # the share of failing jobs, 14.4 times the budget of 1 %
 FULL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen of the installation; None: not known."""
+    """The observed state of the installation. None: unknown."""
 
     record: RecordFigures | None
     workers: WorkerFigures | None
     engine: EngineFigures | None
     fleet: Sequence[EngineStatus] | None
     day: DayFigures | None
-    elsewhere: Sequence[Alarm] = ()  # by Prometheus
+    elsewhere: Sequence[Alarm] = ()  # from Prometheus
     postgres_away: bool = False
     redis_away: bool = False
 
 
 class Alarm(NamedTuple):
-    """An alarm whose condition holds, and for how many seconds it was seen to. It fires once that is long enough."""
+    """An alarm whose condition has held for `seconds` as far as observed. It fires once that is long enough."""
 
     name: str
     severity: str
@@ -83,13 +83,13 @@ class Alarm(NamedTuple):
 
 
 class Alarms:
-    """Remembers since when conditions hold."""
+    """Remembers since when each condition has held."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str], float] = {}
 
     def look(self, sight: Sight, now: float) -> list[Alarm]:
-        """The alarms whose conditions hold at `now`, in monotonic seconds, without those that another one explains."""
+        """The alarms whose conditions hold at `now` (monotonic seconds), except those that another alarm explains."""
         held = {(name, of): (says, already) for name, of, says, already in _held(sight)}
         self._since = {each: self._since.get(each, now) for each in held}
         found = [*sight.elsewhere]
@@ -106,7 +106,7 @@ class Alarms:
 
 Held = tuple[
     str, str, str, float
-]  # the name, what it is about, a sentence, and for how many seconds it is known to hold
+]  # name, subject, a sentence, and the seconds for which the condition is known to have held
 
 
 def _held(sight: Sight) -> Iterator[Held]:

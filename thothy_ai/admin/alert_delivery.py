@@ -1,6 +1,6 @@
-"""Alertmanager's configuration from the settings: the receivers of alerts, their groups, and which alerts hide others.
+"""Makes Alertmanager's configuration from the settings: receivers, groups, and which alerts hide others.
 
-Alertmanager reads no environment variables. It accepts JSON, which is YAML.
+Alertmanager reads no environment variables. It accepts JSON, since JSON is YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXT = (
     "{{ range .Alerts }}{{ .Annotations.summary }}.\n{{ .Annotations.description }}\n"
     "Runbook: {{ .Annotations.runbook_url }}\n{{ end }}"
 )
-# While the first alert fires, the others are its consequences, if the labels in the last tuple are equal.
+# While the first alert fires, the others are its consequences if they agree with it in the labels of the last tuple.
 CAUSES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "ThothyPostgresUnreachable",
@@ -60,7 +60,7 @@ def alertmanager_config(settings: Settings) -> dict[str, Any]:
     return {
         "route": {
             "receiver": RECEIVER,
-            "group_by": ["alertname"],  # five engines that are down are one message
+            "group_by": ["alertname"],  # one message about five engines that are down
             "group_wait": "30s",
             "group_interval": "5m",
             "repeat_interval": "4h",
@@ -95,7 +95,7 @@ def _email(settings: Settings) -> dict[str, Any]:
     user, password = settings.alert_smtp_user, settings.alert_smtp_password
     if (user is None) != (password is None):
         raise ConfigError(f"{PREFIX}ALERT_SMTP_USER and {PREFIX}ALERT_SMTP_PASSWORD belong together")
-    login: dict[str, Any] = {"require_tls": False}  # a relay without a password is one of this network
+    login: dict[str, Any] = {"require_tls": False}  # a relay without a password is in the local network
     if user is not None and password is not None:
         login = {"auth_username": user, "auth_password": password.get_secret_value()}
     return {
@@ -111,7 +111,7 @@ def _email(settings: Settings) -> dict[str, Any]:
 
 
 def _url(name: str, secret: SecretStr | None) -> str | None:
-    """A URL as text. The error message does not show it: URLs of Slack are secrets."""
+    """A URL as text. Error messages do not show it, because Slack's URLs are secrets."""
     if secret is None:
         return None
     try:

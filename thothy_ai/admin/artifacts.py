@@ -13,7 +13,7 @@ from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.seeds import attempt_seed
 
-Place = tuple[datetime, UUID, int]  # of an artifact in the list: when it was made, by which job and attempt
+Place = tuple[datetime, UUID, int]  # an artifact's place in the list: its time, job and attempt
 
 
 def list_artifacts(
@@ -28,9 +28,9 @@ def list_artifacts(
     after: Place | None = None,
     limit: int | None = 20,
 ) -> list[dict[str, Any]]:
-    """Artifacts of these jobs, the newest first, from the place `after` which the list begins.
+    """Artifacts of these jobs, the newest first, from the one that follows the place `after`.
 
-    `since` and `until` bound their creation; `approved` are those that a person approved.
+    `since` and `until` bound their creation. With `approved`, only artifacts that a person approved.
     """
     times = {"since": since, "until": until, "approved": approved, **_after(after)}
     wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit, "by_source": False}
@@ -48,7 +48,7 @@ def stream_artifacts(
     until: datetime | None = None,
     by_source: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Stream every matching artifact, the newest first; with `by_source`, sorted by source."""
+    """Stream every matching artifact, the newest first or, with `by_source`, sorted by source."""
     wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
     wanted |= {"by_source": by_source, "approved": approved, **_after(None)}
     with engine.connect().execution_options(yield_per=500) as connection:
@@ -62,7 +62,7 @@ def _after(place: Place | None) -> dict[str, Any]:
 
 
 def _artifact(row: Row[Any]) -> dict[str, Any]:
-    """The row with the seed of its attempt. The texts come last."""
+    """The row with the seed of its attempt, and with the texts last."""
     values = dict(row._mapping)
     texts = {name: values.pop(name) for name in ("created_at", "body", "text")}
     return {**values, "seed": attempt_seed(values["job_id"], values["attempt"]), **texts}

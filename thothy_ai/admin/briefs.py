@@ -1,4 +1,4 @@
-"""Stored briefs: saved under a name, in versions that never change."""
+"""Stores briefs under names, in versions that never change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAKE_TURNS = text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant || ' br
 
 @dataclass(frozen=True, slots=True)
 class StoredBrief:
-    """A version of a brief. Without a body, it says that the brief was removed."""
+    """A version of a brief. A version without a body records that the brief was removed."""
 
     tenant: str
     name: str
@@ -30,9 +30,9 @@ class StoredBrief:
 
 
 def save_brief(engine: Engine, tenant: str, name: str, values: object, by: str) -> int | None:
-    """Store the next version of a brief; returns its number, or None if the newest one says the same.
+    """Store the next version of a brief; returns its number, or None if the newest version has the same content.
 
-    Raises `InvalidJobError`, naming the field.
+    Raises `InvalidJobError`, which names the field.
     """
     try:
         brief = Brief.model_validate(values)
@@ -48,9 +48,9 @@ def save_brief(engine: Engine, tenant: str, name: str, values: object, by: str) 
 
 
 def remove_brief(engine: Engine, tenant: str, name: str, by: str) -> int | None:
-    """Have a name stand for no brief; returns the number of the version that says so, None if it stood for none.
+    """Remove the brief of a name; returns the number of the version that records this, None if there was no brief.
 
-    Jobs that were enqueued keep their brief, and may be asked for with an older version.
+    Enqueued jobs keep their brief, and older versions can still be requested.
     """
     known = brief_versions(engine, tenant, name)
     return _save(engine, tenant, name, None, by) if known else None

@@ -1,7 +1,7 @@
-"""Dead letters: jobs that ended without an artifact and are tried again only if an operator redrives them.
+"""Dead letters: jobs that ended without an artifact, and run again only if an operator redrives them.
 
-Changes are made in batches, one transaction each: a night's worth of dead jobs blocks no other work, and an interrupted
-command has done whole batches.
+Changes are made in batches, one transaction each, so that a night's worth of dead jobs blocks no other work, and an
+interrupted command has completed whole batches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DeadGroup:
 
 
 def until_now(engine: Engine, selection: Selection) -> Selection:
-    """Exclude jobs that die from now on, by the database's clock, so that a change affects only what was counted."""
+    """Exclude jobs that die from now on, by the database's clock, so that a change affects only counted jobs."""
     if selection.until is not None:
         return selection
     with engine.connect() as connection:
@@ -80,7 +80,7 @@ def list_dead(engine: Engine, selection: Selection = EVERYTHING, *, limit: int =
 
 
 def quarantined(engine: Engine, tenant: str | None = None, *, limit: int = 20) -> list[dict[str, Any]]:
-    """Open jobs that were on an engine when it died, the most charged first: one more death may make them dead."""
+    """Open jobs that were on an engine when it died, the most charged first. One more death can make them dead."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/quarantined"), {"tenant": tenant, "limit": limit})
         return [dict(row._mapping) for row in rows]
@@ -103,9 +103,9 @@ def redrive(
     deadline: datetime | None = None,
     batch: int = BATCH,
 ) -> int:
-    """Queue the selected jobs again; returns their number. Their history stays, and records `by` and `why`.
+    """Queue the selected jobs again; returns their number. Their history is kept, and records `by` and `why`.
 
-    Failures start at 0; attempt numbers continue. A deadline that has passed is dropped, unless a new one is given.
+    Failures restart at 0, attempt numbers continue. A deadline that has passed is dropped unless a new one is given.
     A job that dies again meanwhile is not redriven twice.
     """
     note = {"deadline": deadline, "detail": f"by {by}" + (f": {why}" if why else "")}
@@ -121,7 +121,7 @@ def redrive(
 def purge(engine: Engine, selection: Selection, *, batch: int = BATCH) -> int:
     """Delete the selected jobs with requests, attempts, artifacts and events; returns their number.
 
-    Their idempotency keys become free. `usage_by_hour` keeps their usage.
+    Their idempotency keys can be used again. `usage_by_hour` keeps their usage.
     """
 
     def delete(connection: Connection, ids: list[UUID]) -> int:

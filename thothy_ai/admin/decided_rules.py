@@ -1,7 +1,7 @@
-"""How often each rule was right, by what people decided: labels at the prevalence of one's own work.
+"""Counts how often each rule was right by people's decisions, which label texts as they occur in real work.
 
 A rule was right about a text that was rejected or sent back, and about a field that was changed before the text was
-approved. It was wrong about what was approved as the model wrote it.
+approved. It was wrong about a text or field that was approved as the model wrote it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from thothy_ai.jobs import RejectionReason
 from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.producer.decisions import leaves
 
-MIN_PRECISION = 0.95  # of a gate, over at least
+MIN_PRECISION = 0.95  # of a gate, judged over at least `MIN_DECISIONS`
 MIN_DECISIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedRule:
-    """What a rule or the model's verification (`by`) found for one reason, and how often people agreed."""
+    """The findings of a rule or the model's verification (`by`) for one reason, and how often people agreed."""
 
     reason: str
     by: str
@@ -36,24 +36,24 @@ class DecidedRule:
 
     @property
     def precision(self) -> float:
-        """The share of decisions in which it was right."""
+        """The share of decisions in which the rule was right."""
         return self.right / (self.right + self.wrong)
 
     @property
     def unfit(self) -> bool:
-        """Whether it rejects, and was wrong too often for that."""
+        """Whether the rule is a gate, and was wrong too often for that."""
         return self.gate and self.right + self.wrong >= MIN_DECISIONS and self.precision < MIN_PRECISION
 
 
 def decided_rules(engine: Engine, *, since: datetime | None = None, tenant: str | None = None) -> list[DecidedRule]:
-    """The rules that found something in texts that people decided on, gates first, the most frequent first."""
+    """The rules with findings in texts that people decided on: gates first, then the most frequent first."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/decided_artifacts"), {"since": since, "tenant": tenant})
         return counted_rules(row._mapping for row in rows)
 
 
 def counted_rules(rows: Iterable[Mapping[Any, Any]]) -> list[DecidedRule]:
-    """Of rows of `admin/decided_artifacts`. A rule that found several things in one text counts once."""
+    """The rules in rows of `admin/decided_artifacts`. Several findings of a rule in one text count once."""
     counts: dict[tuple[str, str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         written, decided = dict(leaves(row["written"] or {})), dict(leaves(row["decided"] or {}))
@@ -71,7 +71,7 @@ def counted_rules(rows: Iterable[Mapping[Any, Any]]) -> list[DecidedRule]:
 
 
 def _found(row: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
-    """The findings, and the gate that rejected the text, if it named no place in it."""
+    """The findings, and the gate that rejected the text if it is not among them."""
     found, reason = list(row["findings"]), row.get("reason")
     if reason in {None, RejectionReason.SENT_BACK} or any(each["reason"] == reason for each in found):
         return found
@@ -79,7 +79,7 @@ def _found(row: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
 
 
 def _at(part: str | None, texts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What stands in a part, and in the fields below it; without a part, all texts."""
+    """The texts in a part and in the fields below it; without a part, all texts."""
     if part is None:
         return texts
     return {name: text for name, text in texts.items() if name == part or name.startswith(f"{part}.")}

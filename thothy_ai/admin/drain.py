@@ -1,4 +1,4 @@
-"""A queue while it drains: its progress, its rate, what keeps it from draining, and the wait for an idle queue."""
+"""Watches a queue while it drains: progress, rate, and obstacles. Also waits until a queue is idle."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from thothy_ai.queue.status import Unserved, unserved_jobs
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
 POLL_SECONDS = 0.5
-OBSTACLE_SECONDS = 5.0  # between two looks for what keeps the queue from draining
+OBSTACLE_SECONDS = 5.0  # between two looks for obstacles
 FORECAST_SECONDS = 2.0  # between two readings of the forecast
-MODEL_SECONDS = 60.0  # for an engine to appear that serves the only jobs left
+MODEL_SECONDS = 60.0  # for an engine to appear that serves the remaining jobs
 RATE_WINDOW = 60.0  # seconds; a longer window would mix kinds that take different times
-MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # fewer say nothing about the rest
+MIN_RATE_SECONDS, MIN_RATE_JOBS = 5.0, 5  # with less, there is no rate
 
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain is, by the database's clock."""
+    """The progress of a drain, by the database's clock."""
 
     queued: int  # due, or due soon
     dispatched: int
     running: int
     later: int  # enqueued for a later time, and not due soon
     finished: int  # since the drain began
-    oldest: datetime | None  # since when the oldest job has been due
-    next_due: datetime | None  # when the next queued job is due that waits for its time
-    all_wait: bool  # every job that is not `later` waits for its time, as a retry does
+    oldest: datetime | None  # when the oldest due job became due
+    next_due: datetime | None  # when the next of the queued jobs that wait for their time is due
+    all_wait: bool  # whether every job that is not `later` waits for its time, as a retry does
     now: datetime
-    unserved: int = 0  # queued jobs that name a model which no engine serves
+    unserved: int = 0  # queued jobs whose model no engine serves
 
     @property
     def open(self) -> int:
-        """Jobs that are neither finished nor later."""
+        """The number of jobs that are neither finished nor `later`."""
         return self.queued + self.dispatched + self.running
 
     @property
     def stranded(self) -> bool:
-        """Whether jobs are open, and each of them names a model that no engine serves."""
+        """Whether there are open jobs, and no engine serves the model of any of them."""
         return 0 < self.open == self.unserved
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What keeps a queue from draining."""
+    """The conditions that keep a queue from draining."""
 
     pause: Control | None  # of the whole queue
-    missing: tuple[str, ...]  # dispatcher, worker, engine
+    missing: tuple[str, ...]  # of dispatcher, worker and engine
     unserved: Unserved = field(default_factory=Unserved)
-    pauses: tuple[Pause, ...] = ()  # of parts of it
+    pauses: tuple[Pause, ...] = ()  # of parts of the queue
 
 
 def progress(engine: Engine, since: datetime | None) -> DrainProgress:
@@ -72,7 +72,7 @@ def progress(engine: Engine, since: datetime | None) -> DrainProgress:
 
 
 def obstacles(engine: Engine) -> Obstacles:
-    """What keeps the queue from draining at this moment."""
+    """The current obstacles that keep the queue from draining."""
     processes, control = connected(engine), read_control(engine)
     missing = [name for name in ("dispatcher", "worker") if name not in processes]
     with engine.connect() as connection:
@@ -84,10 +84,10 @@ def obstacles(engine: Engine) -> Obstacles:
 
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """A look at a drain whose work has been due since `since`.
+    """One observation of a drain whose jobs have been due since `since`.
 
-    `rate` is in jobs per second, None while unknown. `stranded`: every open job names a model that no engine serves,
-    and none appeared in time.
+    `rate` is in jobs per second, None while unknown. `stranded`: no engine serves the model of any open job, and none
+    appeared in time.
     """
 
     since: datetime
@@ -100,7 +100,7 @@ class DrainStatus:
 
     @property
     def open(self) -> int:
-        """Jobs that are waited for."""
+        """The number of jobs that the drain waits for."""
         return self.progress.open + (self.progress.later if self.include_delayed else 0)
 
 
@@ -111,7 +111,7 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque()
 
     def update(self, now: float, finished: int) -> float | None:
-        """Add a sample of the finished jobs at `now` (monotonic seconds). None while there are too few to tell."""
+        """Add a sample of the finished jobs at `now` (monotonic seconds); returns the rate, None with too few jobs."""
         if not finished:
             return None
         self._points.append((now, finished))
@@ -132,7 +132,7 @@ class ObstacleWatch:
         self._latest: Obstacles | None = None
 
     def look(self, now: float, at: DrainProgress) -> Obstacles:
-        """The obstacles at `now` (monotonic seconds). At the first look and while jobs run, no process is missing."""
+        """The obstacles at `now` (monotonic seconds). No process is missing at the first look and while jobs run."""
         first = self._latest is None
         if self._latest is None or now - self._looked_at >= OBSTACLE_SECONDS:
             found = obstacles(self._engine)
@@ -150,8 +150,8 @@ class StrandedWatch:
         self._since: float | None = None
 
     def over(self, now: float, at: DrainProgress, seen: Obstacles) -> bool:
-        """Whether, for `grace` seconds at `now` (monotonic), jobs were open and no engine could run any."""
-        if not at.stranded or seen.missing:  # a missing process may be that engine, or its worker
+        """Whether at `now` (monotonic) there have been only open jobs that no engine serves for `grace` seconds."""
+        if not at.stranded or seen.missing:  # the missing process can be the engine that is waited for, or its worker
             self._since = None
             return False
         self._since = now if self._since is None else self._since
@@ -161,11 +161,11 @@ class StrandedWatch:
 def watch_drain(
     engine: Engine, timeout: float | None = None, *, include_delayed: bool = False, model_timeout: float = MODEL_SECONDS
 ) -> Iterator[DrainStatus]:
-    """Look at the queue every half second until no job is open that is due, or `timeout` seconds have passed.
+    """Look at the queue every half second until no due job is open, or `timeout` seconds have passed.
 
     The first look, taken at once, has no obstacles, rate or forecast. Jobs that are due later are waited for only with
-    `include_delayed`. It also ends when for `model_timeout` seconds every open job has named a model that no engine
-    serves.
+    `include_delayed`. The watch also ends when there have been only jobs that no engine serves for `model_timeout`
+    seconds.
     """
     start = progress(engine, None)
     status = DrainStatus(start.oldest or start.now, start, include_delayed)
@@ -195,9 +195,9 @@ def watch_drain(
 
 
 def until_idle(engine: Engine, scope: Scope | None = None, name: str | None = None) -> Iterator[int]:
-    """Take dispatched jobs of what is paused back, and wait for running ones; yields the number that still run.
+    """Take dispatched jobs of the paused part back and wait for its running jobs; yields the number that still run.
 
-    `scope` and `name` say which part of the queue it is. Without them it is all of it.
+    `scope` and `name` say which part of the queue is paused; without them, it is the whole queue.
     """
     while True:
         with engine.begin() as connection:

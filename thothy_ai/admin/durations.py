@@ -1,4 +1,4 @@
-"""Durations and rates in words, which the command line and the console share."""
+"""Formats durations and rates for the command line and the console."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spell(seconds: float | None) -> str:
 
 
 def spell_whole(seconds: float) -> str:
-    """Format an estimate, which has no fractions of a second: `4 s`, `4 m 10 s`."""
+    """Format an estimate, without fractions of a second: `4 s`, `4 m 10 s`."""
     up = math.ceil(max(seconds, 0))
     return f"{up} s" if up < 60 else spell(up)
 

@@ -1,4 +1,4 @@
-"""The queue's engines: as they register themselves in Postgres, with their workers, and as they answer themselves."""
+"""The queue's engines, as registered in Postgres with their workers, and as they answer directly."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from thothy_ai.queue.live import interest_channel, presence_channel
 from thothy_ai.settings import Settings
 
 ENGINE_SECONDS, REDIS_SECONDS = 5.0, 3.0  # for an answer
-STILL_SECONDS = 5.0  # without a finished step: a step of a CPU may take a few
-RECORDED_SECONDS = STILL_SECONDS + 4.0  # the same by its records in Postgres, which it writes every two seconds
+STILL_SECONDS = 5.0  # without a finished step; a step on a CPU can take a few
+RECORDED_SECONDS = STILL_SECONDS + 4.0  # the same in Postgres' records, which engines write every two seconds
 LOOK_SECONDS = 0.25
-_SILENT = logging.NullHandler()  # one for all calls: a logger takes the same handler only once
+_SILENT = logging.NullHandler()  # one for all calls, because a logger adds the same handler only once
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class EngineStatus:
     address: str
     model: str
     model_name: str
-    adapters: Mapping[str, Mapping[str, Any]]  # what is recorded of each, by its name
+    adapters: Mapping[str, Mapping[str, Any]]  # each adapter's record, by name
     device: str
-    devices: tuple[str, ...]  # UUIDs of its GPUs
+    devices: tuple[str, ...]  # GPU UUIDs
     gpus: int
     capacity: int
     started_at: datetime
@@ -49,16 +49,16 @@ class EngineStatus:
     end_reason: str | None
     state: str
     heartbeat_age: float  # seconds
-    ready_seconds: float  # since it was ready, or started
-    busy_seconds: float  # of its device, as last recorded
+    ready_seconds: float  # since it was ready or, before that, since its start
+    busy_seconds: float  # of the device, as last recorded
     running: int  # jobs
-    tokens_per_second: float  # of output, over the last minute
-    running_sequences: int | None  # these as of the last heartbeat; None: not known
+    tokens_per_second: float  # output tokens, over the last minute
+    running_sequences: int | None  # this and the following as of the last heartbeat; None: unknown
     waiting_sequences: int | None
-    kv_used: float | None  # a share of the blocks
-    memory_used: int | None  # bytes of its devices, or of its process on a CPU
+    kv_used: float | None  # as a share of the blocks
+    memory_used: int | None  # bytes on its devices, or of its process on a CPU
     memory_total: int | None
-    paused: bool  # by an operator: it gets no new jobs
+    paused: bool  # by an operator, so that it gets no new jobs
 
     @property
     def lives(self) -> bool:
@@ -68,7 +68,7 @@ class EngineStatus:
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
     connected: int  # to Redis
-    serving: dict[str, int]  # by the name of the engine
+    serving: dict[str, int]  # workers by the name of their engine
 
     @property
     def without_engine(self) -> int:
@@ -83,7 +83,7 @@ def engines(engine: Engine, ended: timedelta = timedelta(0)) -> list[EngineStatu
 
 
 def addresses(engine: Engine, machine: str) -> list[str]:
-    """The addresses of the ready engines of this machine."""
+    """The addresses of the ready engines on `machine`."""
     with engine.connect() as connection:
         return list(connection.execute(statement("admin/engine_addresses"), {"machine": machine}).scalars())
 
@@ -99,7 +99,7 @@ def workers(settings: Settings, names: Sequence[str]) -> WorkerCounts:
 
 
 def silence_client() -> None:
-    """Keep the client's warnings off the terminal: they repeat the error that follows."""
+    """Keep the client's warnings off the terminal, where they would repeat the error that follows."""
     logging.getLogger("thothy_ai.engine").addHandler(_SILENT)
 
 
@@ -119,7 +119,7 @@ async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineS
 
 
 async def stands_still(url: str, token: str | None) -> bool:
-    """Whether the engine has sequences, and finishes no step for `STILL_SECONDS`. Raises `EngineLostError`."""
+    """Whether the engine has sequences but finishes no step for `STILL_SECONDS`. Raises `EngineLostError`."""
     _, first = await engine_state(url, token)
     until = time.monotonic() + STILL_SECONDS
     stats = first
@@ -132,7 +132,7 @@ async def stands_still(url: str, token: str | None) -> bool:
 
 
 def recorded_still(engine: Engine, among: Collection[UUID]) -> list[EngineStatus]:
-    """Which of these engines have jobs, and record no work for `RECORDED_SECONDS`."""
+    """The engines among these that have jobs but recorded no work for `RECORDED_SECONDS`."""
     until = time.monotonic() + RECORDED_SECONDS
     first = still = {each.id: each for each in engines(engine) if each.id in among and each.running}
     while still and time.monotonic() < until:

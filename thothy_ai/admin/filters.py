@@ -1,4 +1,4 @@
-"""Which jobs a command is about: filters, and short ids."""
+"""Selects the jobs that a command is about, by filters and short ids."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import AmbiguousIdError, UnknownJobError
 
-ANY_END = "*"  # ends a key of which only the beginning is given
+ANY_END = "*"  # after the beginning of a key, stands for any end
 ID_DIGITS = 32
-MAX_CANDIDATES = 5  # named by an error
+MAX_CANDIDATES = 5  # named in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class JobFilter:
 
     `key` is an idempotency key, or its beginning and `*`. `source` is a source key or its beginning. `parent` is the
     job that a follow-up came from. `batch` is any job of an enqueue call, and stands for all jobs of that call;
-    `batch_id` is that of a batch over HTTP, or of a call with a webhook.
+    `batch_id` is the id of a batch over HTTP, or of a call with a webhook.
     """
 
     states: Sequence[str] = ()
@@ -38,7 +38,7 @@ class JobFilter:
     batch_id: UUID | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the fragment `selected_jobs`, and the columns that are compared beside it."""
+        """Parameters of the fragment `selected_jobs`, and of the columns that statements compare in addition."""
         beginning = self.key is not None and self.key.endswith(ANY_END)
         return {
             "states": list(self.states) or None,
@@ -65,7 +65,7 @@ def kinds_in_use(engine: Engine) -> list[str]:
 
 
 def engine_names(engine: Engine) -> list[str]:
-    """The engines that were heard of within a day, sorted."""
+    """The engines that sent a heartbeat within the last day, sorted."""
     with engine.connect() as connection:
         return list(connection.scalars(statement("admin/engine_names")))
 
@@ -84,9 +84,9 @@ class RecentJob:
 
 
 def resolve_id(engine: Engine, ref: str) -> UUID:
-    """The id that equals `ref` (hexadecimal digits in lower case, and hyphens), or begins or ends with it.
+    """The id that equals `ref`, or begins or ends with it. `ref`: lower-case hexadecimal digits and hyphens.
 
-    A whole id need not exist. Raises `UnknownJobError` and `AmbiguousIdError`.
+    A whole id is returned even if there is no such job. Raises `UnknownJobError` and `AmbiguousIdError`.
     """
     digits = ref.replace("-", "")
     if len(digits) == ID_DIGITS:

@@ -1,8 +1,8 @@
-"""History by month: listing the months, and deleting old months as a whole.
+"""History by month: lists the months, and deletes old months as a whole.
 
 A job's id begins with its time of creation, and its attempts, artifacts and events are in the partitions of that
-month. A month is deleted when all of its jobs ended before a given moment: its jobs in batches, then its partitions.
-`usage_by_hour` stays.
+month. A month is deleted when all of its jobs ended before a given moment: first its jobs in batches, then its
+partitions. `usage_by_hour` stays.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from thothy_ai.queue.books import close_hours
 
 BATCH = 5000  # jobs per transaction
 PARENTS = ("attempt", "artifact", "job_event")
-LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a DROP that waited longer would hold up every worker
+LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a longer wait of a DROP would hold up every worker
 
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    name: str  # 2026_01
+    name: str  # such as 2026_01
     jobs: int
-    kept: int  # jobs that are open or ended too late; the month stays while there are any
-    size: int  # bytes of its partitions
+    kept: int  # jobs that are open or ended too late, because of which the month stays
+    size: int  # bytes in its partitions
 
     def deleted_from(self, keep_days: int) -> str:
-        """The first day on which the reaper may delete it, `never` if it keeps all months (0 days)."""
+        """The first day on which the reaper may delete the month, or `never` if it keeps all months (0 days)."""
         if not keep_days:
             return "never"
         year, number = map(int, self.name.split("_"))
@@ -43,12 +43,12 @@ def months(engine: Engine, before: datetime) -> list[Month]:
 
 
 def prune(engine: Engine, before: datetime) -> list[Month]:
-    """Delete the months whose jobs all ended before `before`, and return them. Their idempotency keys become free.
+    """Delete the months whose jobs all ended before `before`, and return them. Idempotency keys can be used again.
 
-    A month with a job that ran again meanwhile keeps its partitions: its other jobs are deleted now, their history
-    later. An interrupted call is completed by the next one. Raises `DatabaseError` when a table stays locked for 5 s.
+    If a job of a month runs again meanwhile, the month keeps its partitions; its other jobs are deleted now, and their
+    history later. The next call completes an interrupted one. Raises `DatabaseError` if a table stays locked for 5 s.
     """
-    close_hours(engine)  # their usage is kept
+    close_hours(engine)  # so that the usage is kept
     over = [month for month in months(engine, before) if not month.kept]
     for month in over:
         wanted = {"month": month.name, "before": before, "limit": BATCH}

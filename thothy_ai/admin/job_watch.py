@@ -1,4 +1,4 @@
-"""One job while it is watched: its state, why it waits, and the attempts that ended since the last look."""
+"""Watches one job: its state, why it waits, and the attempts that ended since the last look."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thothy_ai.errors import UnknownJobError
 from thothy_ai.jobs.text.strings import counted
 from thothy_ai.queue.pauses import Pause
 
-MAX_AHEAD = 1_000  # of a longer queue only this much is read
+MAX_AHEAD = 1_000  # jobs that are read of a longer queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class JobWait:
 
     paused: bool
     note: str | None
-    not_before: datetime | None  # set while that is in the future
-    ahead: int | None  # jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due
-    dispatcher: bool  # whether one is connected
+    not_before: datetime | None  # set while it is in the future
+    ahead: int | None  # jobs to be dispatched before this one; None if more than `MAX_AHEAD`, or if it is not due
+    dispatcher: bool  # whether a dispatcher is connected
     worker: bool
-    unserved_model: str | None = None  # the model or alias that it names, if no engine serves it
-    alias_of: str | None = None  # the model of that alias
-    held: Pause | None = None  # the pause of a part of the queue that holds it back
+    unserved_model: str | None = None  # the model or alias of the job, if no engine serves it
+    alias_of: str | None = None  # the model that the alias stands for
+    held: Pause | None = None  # the pause of a part of the queue that holds the job back
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """A job at one moment of the database's clock. `ended`: attempts that ended since the last snapshot."""
+    """A job at one moment by the database's clock. `ended`: attempts that ended since the last snapshot."""
 
     id: UUID
     kind: str
@@ -80,7 +80,7 @@ class JobWatch:
         self._seen = 0  # the last attempt reported as ended
 
     def look(self) -> JobSnapshot:
-        """The job now. Raises `UnknownJobError`."""
+        """The current state of the job. Raises `UnknownJobError`."""
         with self._engine.connect() as connection:
             row = connection.execute(statement("admin/watch_job"), {"id": self._id}).one_or_none()
             if row is None:
@@ -103,7 +103,7 @@ class JobWatch:
 
 
 def why_it_waits(job: JobSnapshot, waiting: JobWait, clock: Callable[[datetime], str]) -> tuple[str, str]:
-    """Why a job waits: the sort of reason, and a sentence, in which `clock` writes times."""
+    """Why a job waits: the sort of reason, and a sentence, with times formatted by `clock`."""
     if waiting.not_before is not None:
         when = clock(waiting.not_before)
         return ("retry", f"tried again at {when}") if job.attempt else ("delayed", f"not before {when}")
@@ -117,7 +117,7 @@ def why_it_waits(job: JobSnapshot, waiting: JobWait, clock: Callable[[datetime],
 
 
 def _place(waiting: JobWait) -> tuple[str, str]:
-    """What a job that may be dispatched still waits for."""
+    """Why a job that is due for dispatch still waits."""
     if model := waiting.unserved_model:
         named = f"{model}, an alias of {waiting.alias_of}" if waiting.alias_of else model
         return "no engine", f"no engine serves {named} (`thothy models alias {model} MODEL` lets another run it)"
@@ -127,7 +127,7 @@ def _place(waiting: JobWait) -> tuple[str, str]:
 
 
 def _pause(waiting: JobWait) -> str | None:
-    """The pause that holds a job back, if any: of the whole queue before that of a part."""
+    """The pause that holds a job back, if any. A pause of the whole queue comes before that of a part."""
     if waiting.paused:
         what, note, command = "the queue", waiting.note, "thothy queue resume"
     elif (held := waiting.held) is not None:

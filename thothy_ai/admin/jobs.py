@@ -1,4 +1,4 @@
-"""Jobs, for operators: list, show one in full with its cost, queue again, change, cancel."""
+"""Jobs, for operators: list them, show one in full with its cost, queue them again, change or cancel them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from thothy_ai.queue.changes import Change
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
 
-BATCH = 1000  # jobs changed per transaction
+BATCH = 1000  # jobs per transaction
 HOUR = 3600.0
-LOOK_SECONDS = 0.05  # for the jobs of a page that few match, and for what has begun by then, which takes twice as long
-CLOCKS = timedelta(hours=1)  # by which a producer's clock, which makes ids, may differ from the database's
-ON_ENGINES = {JobState.DISPATCHED, JobState.RUNNING}  # as many jobs as engines take
-FIRST_WINDOW = 5_000  # jobs that are looked at before the first look at the clock; each time twice as many
+LOOK_SECONDS = 0.05  # before a search for rare jobs starts no further window, which would take twice as long
+CLOCKS = timedelta(hours=1)  # how far a producer's clock, which makes ids, can differ from the database's
+ON_ENGINES = {JobState.DISPATCHED, JobState.RUNNING}  # always few jobs
+FIRST_WINDOW = 5_000  # jobs searched before the first look at the clock; each further window is twice as large
 
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """The device time of a job's attempts: their share of an engine's busy seconds, times its devices.
+    """The device-seconds of a job's attempts: their share of an engine's busy seconds, times its number of devices.
 
-    The time in which an engine is resident and idle is in the drain report, and in no job's cost.
+    Idle residency of an engine is in the drain report, not in the cost of a job.
     """
 
     seconds: float = 0.0
     useful: float = 0.0  # of the attempt that succeeded
     on_gpu: bool = False
-    declared: bool = False  # in part or all: on another's server, which is not measured
+    declared: bool = False  # whether any attempt ran on a server over HTTP, whose seconds are not measured
 
     @classmethod
     def of(cls, attempts: Sequence[Mapping[str, Any]]) -> JobCost:
-        """Of attempts with `outcome`, `device_seconds`, `declared` and `gpus` (None: not known)."""
+        """The cost of attempts, which have `outcome`, `device_seconds`, `declared` and `gpus` (None: unknown)."""
         useful = sum(each["device_seconds"] for each in attempts if each["outcome"] == Outcome.SUCCEEDED)
         total = sum(each["device_seconds"] for each in attempts)
         billed = [each["gpus"] for each in attempts if each["device_seconds"]]
@@ -54,7 +54,7 @@ class JobCost:
         return "GPU-second" if self.on_gpu else "compute-second"
 
     def price(self, per_hour: float) -> float:
-        """The price of all attempts; `per_hour` is that of one device."""
+        """The price of all attempts. `per_hour` is the price of one device."""
         return self.seconds / HOUR * per_hour
 
     def to_json(self) -> dict[str, Any]:
@@ -86,16 +86,16 @@ class JobList:
     def page(
         self, engine: Engine, *, above: UUID | None = None, after: UUID | None = None, limit: int = 20
     ) -> list[dict[str, Any]]:
-        """A part of the list: from the job that comes next `after` one, and none that is not newer than `above`."""
+        """A part of the list, from the job that follows `after`, with only jobs newer than `above`."""
         with engine.connect() as connection:
             return _dicts(connection.execute(statement("admin/list_jobs"), self._bounds(above, after, limit)).all())
 
     def look(
         self, engine: Engine, *, after: UUID | None = None, limit: int, seconds: float = LOOK_SECONDS
     ) -> tuple[list[dict[str, Any]], UUID | None]:
-        """A page, as far as it is found in some `seconds`; and the id after which to look for more, if any may be left.
+        """The part of a page found within about `seconds`, and the id after which to search on; None at the end.
 
-        However rare the jobs that match, the time that the database spends is bounded.
+        This bounds the database's time, however rare the matching jobs are.
         """
         found: list[dict[str, Any]] = []
         after, last = self._newest(after), self._oldest
@@ -114,20 +114,20 @@ class JobList:
                     return found, found[-1]["id"]
                 if edge == last:
                     return found, None
-                after = UUID(int=edge.int + 1)  # the edge itself was left out
+                after = UUID(int=edge.int + 1)  # so that the next window includes the edge itself
                 if time.monotonic() > until:
                     return found, after
                 window *= 2
 
     @property
     def _is_indexed(self) -> bool:
-        """Whether an index finds the few jobs that match."""
+        """Whether an index finds the matching jobs, which are few."""
         wanted, key = self.wanted, self.wanted.key
         by_key = key is not None and not key.endswith(ANY_END)
         on_engines = bool(wanted.states) and ON_ENGINES.issuperset(wanted.states)
         return by_key or on_engines or wanted.parent is not None or wanted.batch_id is not None
 
-    # Ids begin with the time at which they were made: jobs that are newer or older than all that match need no look.
+    # Ids begin with their time of creation, so jobs newer or older than the time bounds need not be searched.
 
     def _newest(self, after: UUID | None) -> UUID | None:
         ends = [_id_at(end + CLOCKS) for end in (self.until, self._batch_at) if end is not None]
@@ -149,7 +149,7 @@ class JobList:
 
 
 def _id_at(moment: datetime) -> UUID:
-    """The first id of a moment."""
+    """The smallest id that can be made at this moment."""
     return UUID(int=max(0, round(moment.timestamp() * 1000)) << 80)
 
 
@@ -162,18 +162,18 @@ def list_jobs(
     after: UUID | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
-    """The jobs that match, the newest first, from the one `after` which the list begins."""
+    """The jobs that match, the newest first, from the job that follows `after`."""
     return JobList(wanted, since, until).page(engine, after=after, limit=limit)
 
 
 def jobs_of(engine: Engine, ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    """These jobs, as they are listed; unknown ids are left out."""
+    """These jobs in the form of a list; unknown ids are left out."""
     with engine.connect() as connection:
         return _dicts(connection.execute(statement("admin/jobs_of"), {"ids": list(ids)}).all())
 
 
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
-    """A job with its request, attempts, artifacts, findings, events, follow-ups, `cost`. Raises `UnknownJobError`."""
+    """A job with its request, attempts, artifacts, findings, events, follow-ups and cost. Raises `UnknownJobError`."""
     with engine.connect() as connection:
         job = connection.execute(statement("admin/job"), {"job_id": job_id}).one_or_none()
         if job is None:
@@ -195,7 +195,7 @@ def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
 
 def _said(finding: Mapping[str, Any], body: object) -> str | None:
     """The characters of the artifact's field that a finding is about."""
-    from thothy_ai.producer.decisions import leaves  # noqa: PLC0415  loads the checks, which a list does not need
+    from thothy_ai.producer.decisions import leaves  # noqa: PLC0415  loads the checks, which lists do not need
 
     value = dict(leaves(body or {})).get(finding.get("part") or "")
     return value[finding["start"] : finding["end"]] if isinstance(value, str) else None
@@ -220,9 +220,9 @@ def ended_jobs(engine: Engine, state: str, *, kind: str | None = None, reason: s
 def redrive(
     engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = None, note: str | None = None
 ) -> set[UUID]:
-    """Queue dead, cancelled and expired jobs again, in batches; returns those that were. Failures start at 0.
+    """Queue dead, cancelled and expired jobs again, in batches; returns the ids of queued jobs. Failures restart at 0.
 
-    History stays, and records the `note`. A deadline that has passed is dropped, unless a new one is given.
+    The history is kept, and records the `note`. A deadline that has passed is dropped unless a new one is given.
     """
     redriven: set[UUID] = set()
     for start in range(0, len(ids), BATCH):
@@ -234,9 +234,9 @@ def redrive(
 
 
 def cancel(engine: Engine, ids: Sequence[UUID], *, batch: int = BATCH) -> dict[UUID, str]:
-    """Cancel jobs: waiting ones at once, running ones within a heartbeat.
+    """Cancel jobs: waiting jobs at once, running jobs within a heartbeat.
 
-    Returns the states of those that had not ended: cancelled, or still running. Each batch is one transaction.
+    Returns the states of the jobs that had not ended: cancelled, or still running. Each batch is one transaction.
     """
     states: dict[UUID, str] = {}
     for start in range(0, len(ids), batch):
@@ -250,7 +250,8 @@ def cancel(engine: Engine, ids: Sequence[UUID], *, batch: int = BATCH) -> dict[U
 def change(engine: Engine, ids: Sequence[UUID], wanted: Change) -> dict[UUID, bool]:
     """Change when waiting jobs are to run, in batches.
 
-    Returns those that waited, and whether each was changed: a job that could not start before its deadline is not.
+    Returns the jobs that waited, and whether each was changed. A change is refused if the job could then not start
+    before its deadline.
     """
     changed: dict[UUID, bool] = {}
     for start in range(0, len(ids), BATCH):

@@ -1,7 +1,7 @@
-"""Whether a kind, a reason or an engine is one that there is: a filter with a slip in it would match nothing, silently.
+"""Checks that a kind, a reason or an engine exists, because a misspelt filter would silently match nothing.
 
-Each function returns a sentence about the first name that is unknown; None if all are known. `in_use` reads names that
-jobs have, which may take long: it is called only for names that are known by nothing else.
+Each function returns a sentence about the first unknown name; None if all are known. `in_use` reads the names that jobs
+have, which can take long. It is called only for names that are not known otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def unknown_reason(reasons: Sequence[str], in_use: Callable[[], Iterable[str]]) 
 
 
 def unknown_engine(engine: Engine, name: str) -> str | None:
-    """An engine is known if it was heard of within a day."""
+    """An engine is known if it sent a heartbeat within the last day."""
     known = engine_names(engine)
     if not known:
         return f"{name!r} is not known: no engine was heard of within a day"

@@ -1,4 +1,4 @@
-"""Aliases of models, resolved when a job is dispatched: a change affects waiting jobs at once, and no running one."""
+"""Aliases of models, resolved at dispatch. A change therefore affects waiting jobs at once, but no running job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AliasStatus:
     alias: str
     model_name: str
     changed_at: datetime
-    engines: int  # that serve the model
+    engines: int  # serving the model
 
 
 def list_aliases(engine: Engine) -> list[AliasStatus]:
@@ -27,7 +27,7 @@ def list_aliases(engine: Engine) -> list[AliasStatus]:
 
 
 def set_alias(engine: Engine, alias: str, model_name: str) -> str | None:
-    """Point an alias at a model; returns the model that it stood for before.
+    """Point an alias at a model; returns the model that it stood for before, None if it is new.
 
     Raises `InvalidJobError` for invalid names, and for an alias of an alias.
     """

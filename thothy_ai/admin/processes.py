@@ -1,4 +1,4 @@
-"""The service's processes, as their connections to Postgres show them."""
+"""The service's processes, by their connections to Postgres."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from thothy_ai.db.statements import statement
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The connected processes of one name."""
+    """The connected processes with one name."""
 
     leads: bool  # whether one of them is the leader
-    led_seconds: float  # for at most this long
-    quiet_seconds: float  # since one of them last used its connection
+    led_seconds: float  # the longest time for which it may have been the leader
+    quiet_seconds: float  # since any of them last used its connection
 
 
 def connected(engine: Engine) -> Mapping[str, Connected]:

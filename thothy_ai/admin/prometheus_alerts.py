@@ -1,4 +1,4 @@
-"""`PrometheusAlerts`: the alerts that Prometheus says are pending or firing, of those that only it can judge."""
+"""`PrometheusAlerts`: the pending and firing alerts in Prometheus, among those that only Prometheus can judge."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_BYTES = 4_000_000
 
 
 class PrometheusAlerts:
-    """Asks one Prometheus, by its HTTP API."""
+    """Reads the alerts of one Prometheus server through its HTTP API."""
 
     def __init__(self, url: str) -> None:
-        self._request = Request(f"{url.rstrip('/')}/api/v1/alerts")  # noqa: S310 - the setting is of HTTP
+        self._request = Request(f"{url.rstrip('/')}/api/v1/alerts")  # noqa: S310 - the setting allows only HTTP
 
     def read(self) -> list[Alarm]:
-        """Raises `ThothyError` if nobody answers, or not as Prometheus does."""
+        """The alerts. Raises `ThothyError` if there is no answer, or not one of Prometheus."""
         url = self._request.full_url
         try:
             with urlopen(self._request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310

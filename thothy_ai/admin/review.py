@@ -1,4 +1,4 @@
-"""What waits for a person, and their decisions, for operators: of one tenant, or of all if it is None."""
+"""The artifacts that wait for a person, and decisions on them, for operators. Tenant None stands for all tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WaitingArtifact:
-    """A job whose artifact a person may decide on. `review` is `clean` if no check has found anything."""
+    """A job whose artifact a person can decide on. `review` is `clean` if no check has found anything."""
 
     job_id: UUID
     kind: str
@@ -43,7 +43,7 @@ def review_queue(
     tenant: str | None = None,
     limit: int | None = None,
 ) -> list[WaitingArtifact]:
-    """What waits, the earliest deadline first; with `clean_since`, also what is clean of jobs that ended since."""
+    """The waiting artifacts, the earliest deadline first. With `clean_since`, also clean ones that ended since then."""
     wanted: dict[str, Any] = {"reviews": list(reviews), "clean_since": clean_since, "kind": kind, "tenant": tenant}
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/review_queue"), wanted | {"limit": limit})
@@ -51,7 +51,7 @@ def review_queue(
 
 
 def current_version(engine: Engine, job_id: UUID, tenant: str | None = None) -> CurrentVersion:
-    """The version of a job's artifact that is decided on next. Raises `UnknownJobError`."""
+    """The version of a job's artifact that awaits a decision. Raises `UnknownJobError`."""
     return _transact(engine, tenant, operations.current_version(job_id))
 
 
@@ -63,9 +63,9 @@ def decide(
     checked: CheckedEdit | None,
     tenant: str | None = None,
 ) -> CurrentVersion:
-    """Decide on this version, by an edit that was `checked`; returns the one that is decided on next.
+    """Decide on this version; `checked` is the edit, if there is one. Returns the version that awaits a decision next.
 
-    Raises as `JobArtifact.decide`.
+    Raises the errors of `JobArtifact.decide`.
     """
     return _transact(engine, tenant, operations.decide(job_id, version, decision, checked))
 

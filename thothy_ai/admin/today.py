@@ -1,4 +1,4 @@
-"""`DayFigures`: what today's jobs yielded, which are late, and how each kind fares: for the console and its alarms."""
+"""`DayFigures`: the yields of today's jobs, the late jobs, and the ends by kind, for the console and its alarms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class LateJob:
-    """An open job, and when it should have been done."""
+    """An open job, and the time by which it should have ended."""
 
     id: UUID
     kind: str
@@ -34,18 +34,20 @@ class LateJob:
 
 @dataclass(frozen=True, slots=True)
 class DayYields(Yields):
-    """Of the jobs that ended since midnight, in the zone of the publishing time, or else in UTC."""
+    """The yields of jobs that ended since midnight in the zone of the publishing time, or else in UTC."""
 
     with_output: int
-    with_artifact: int  # that no gate is against
-    clean: int  # with an artifact in which nothing was found
-    decided: int  # by a person
+    with_artifact: int  # jobs with an artifact that no gate rejects
+    clean: int  # jobs with an artifact in which nothing was found
+    decided: int  # jobs on which a person decided
     approved: int
 
 
 @dataclass(frozen=True, slots=True)
 class DayFigures:
-    """`late`: how many are late; `latest`: some, the longest late first. `kinds`: rows of `admin/ended_by_kind`."""
+    """`late`: the number of late jobs; `latest`: some of them, the longest late first. `kinds`: rows of
+    `admin/ended_by_kind`.
+    """
 
     yields: DayYields
     late: int
@@ -55,7 +57,7 @@ class DayFigures:
 
 
 class DaySource:
-    """Reads from Postgres, each part so rarely that it takes at most a twentieth of the time."""
+    """Reads the figures from Postgres, each part rarely enough to take at most a twentieth of the time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -85,7 +87,7 @@ def _yields(engine: Engine, publish_by: PublishingTime | None) -> DayYields:
 def _late(engine: Engine, publish_by: PublishingTime | None) -> tuple[int, tuple[LateJob, ...]]:
     published = None
     if publish_by is not None:
-        published = datetime.fromtimestamp(publish_by.next_after(time.time() - DAY), UTC)  # the last one
+        published = datetime.fromtimestamp(publish_by.next_after(time.time() - DAY), UTC)  # the last publishing time
     rows = _rows(engine, "admin/late_jobs", published=published, limit=SHOWN_LATE)
     return rows[0].jobs if rows else 0, tuple(LateJob(row.id, row.kind, row.state, row.due) for row in rows)
 

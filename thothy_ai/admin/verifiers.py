@@ -1,4 +1,4 @@
-"""What was measured of models that verify claims, kept where workers find it."""
+"""Records the measurements of models that verify claims, for workers to read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thothy_ai.plans.context import Doubts, VerifierModel
 
 
 def record_verifier(engine: Engine, verifier: VerifierModel, doubts: Doubts) -> None:
-    """Have the findings of this verifier weigh what these doubts say, from the next attempt of any worker on."""
+    """Record the doubts that weigh this verifier's findings, from the next attempt of any worker on."""
     values = {"found": doubts.found, "false_alarms": doubts.false_alarms}
     with engine.begin() as connection:
         connection.execute(statement("admin/record_verifier"), verifier._asdict() | values)

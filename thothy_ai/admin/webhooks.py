@@ -30,9 +30,9 @@ def deliveries(engine: Engine, *, state: str | None, tenant: str | None, limit: 
 
 
 def retry(engine: Engine, ids: Sequence[UUID] | None, tenant: str | None = None) -> list[UUID]:
-    """Make these deliveries, or all dead ones if `ids` is None, due now unless delivered; of one tenant or of all.
+    """Make these deliveries due now unless delivered, or all dead ones if `ids` is None; of one tenant or of all.
 
-    Returns those that are tried again.
+    Returns the deliveries that are tried again.
     """
     with engine.begin() as connection:
         given = {"ids": None if ids is None else list(ids), "tenant": tenant}

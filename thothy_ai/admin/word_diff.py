@@ -1,4 +1,4 @@
-"""What a person has changed in a text, word by word: for the command line and the console."""
+"""Shows a person's changes to a text word by word, for the command line and the console."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from difflib import SequenceMatcher
 from typing import Final, Literal, NamedTuple
 
 What = Literal["same", "gone", "came"]
-MAX_WORDS: Final = 2_000  # that are compared one by one, of both texts, with the spaces between them
+MAX_WORDS: Final = 2_000  # words and spaces of both texts together, above which lines are compared instead
 _WORD = re.compile(r"\s+|[^\s]+")
 
 
 class DiffPart(NamedTuple):
-    """A stretch of text that stayed, went or came."""
+    """A stretch of text that was kept, removed or added."""
 
     what: What
     text: str
 
 
 def word_diff(before: str, after: str) -> Iterator[DiffPart]:
-    """The two texts as one, in order. Long ones are compared line by line where they differ: the time that words take
-    grows with their square.
+    """The parts of both texts, in order. Long differences are compared line by line, because the time of a comparison
+    by words grows with the square of their number.
     """
     old, new = _WORD.findall(before), _WORD.findall(after)
     start = _alike(old, new)
@@ -38,7 +38,7 @@ def word_diff(before: str, after: str) -> Iterator[DiffPart]:
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> int:
-    """The number of words with which both begin."""
+    """The number of words that both have in common at the beginning."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((place for place, (was, now) in pairs if was != now), min(len(old), len(new)))
 

@@ -1,1 +1,1 @@
-"""Artifacts as files that can be published or pasted: Markdown, HTML, tables and JSON, for the CLI and over HTTP."""
+"""Artifacts as files to publish or paste: Markdown, HTML, tables and JSON, for the CLI and over HTTP."""

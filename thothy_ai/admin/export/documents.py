@@ -1,8 +1,7 @@
-"""Artifacts as Markdown documents with YAML front matter, as Hugo, Astro and Jekyll take them.
+"""Artifacts as Markdown documents with YAML front matter, for Hugo, Astro and Jekyll.
 
-The title is in the front matter, from where a site's layout takes it: a document of one piece does not repeat it.
-Nothing in a document runs or loads anything, whoever wrote it: plain text is shown as it is, and Markdown with such
-markup keeps it as text.
+The title is in the front matter, where a site's layout reads it; a document of one piece does not repeat it. Nothing in
+a document runs or loads anything: plain text is shown as it is, and markup in Markdown that would do so becomes text.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from thothy_ai.admin.json_text import json_text
 from thothy_ai.jobs.publishing.markdown import markdown
 from thothy_ai.jobs.publishing.plain import description
 
-TAIL_DIGITS = 8  # of a job's id
+TAIL_DIGITS = 8  # the last ones of a job's id
 _NOT_PROVENANCE = frozenset({"locale", "created_at", "body", "text", "provenance", "verification", "findings", "brief"})
-# YAML reads the first three as its own line breaks, and a reader that knows no front matter the others as markup.
+# YAML reads the first three as line breaks; a reader without support for front matter reads the others as markup.
 _ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff<[]`"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _LINE_END = re.compile(r"\r\n?")
@@ -66,33 +65,33 @@ def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _assembled(matter: Mapping[str, Any], text: str, provenance: Mapping[str, Any]) -> str:
-    """Front matter with a line for each value that there is, and the text below it."""
+    """Front matter with a line for each value that is set, and the text below it."""
     lines = [f"{name}: {_yaml(value)}" for name, value in matter.items() if value]
     if "{{" in text or "{%" in text:
-        lines.append("render_with_liquid: false")  # a placeholder of the text, which Jekyll would fill in
+        lines.append("render_with_liquid: false")  # otherwise Jekyll would fill in placeholders in the text
     lines += ["provenance:", *(f"  {name}: {_yaml(value)}" for name, value in provenance.items())]
     return "\n".join(["---", *lines, "---", "", _harmless(text)])
 
 
 def _yaml(value: object) -> str:
-    """A time as YAML's; of all else the JSON, which is YAML except for a few line breaks."""
+    """A time in YAML's form; any other value as JSON, which is YAML except for a few line breaks."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return _STRING.sub(lambda found: found[0].translate(_ESCAPED), json_text(value))
 
 
 def _harmless(text: str) -> str:
-    """The document as it is; with tags and links as text, except in fences, if one of them runs or loads something."""
+    """The document as it is or, if it contains unsafe markup, with tags and links outside fences turned into text."""
     from thothy_ai.jobs.checks import unsafe_markup  # noqa: PLC0415  loads all checks
 
     if unsafe_markup(text) is None:
         return text
-    from markdown_it import MarkdownIt  # noqa: PLC0415  as above
+    from markdown_it import MarkdownIt  # noqa: PLC0415  rarely needed
 
     text = _LINE_END.sub("\n", text)
     fences = (token.map for token in MarkdownIt("commonmark", {"html": False}).parse(text) if token.type == "fence")
     fenced = {line for first, end in filter(None, fences) for line in range(first, end)}
-    # Entities stand for characters of the text only. A backslash might meet another that is before it.
+    # Entities always stand for text. A backslash could combine with one before it.
     return "\n".join(
         line if number in fenced else line.replace("<", "&lt;").replace("](", "]&#40;").replace("]:", "]&#58;")
         for number, line in enumerate(text.split("\n"))

@@ -1,4 +1,4 @@
-"""The formats of exports. Those of one file are written piece by piece; those of folders one artifact at a time."""
+"""The formats of exports. A single file is written piece by piece, a folder one artifact at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from thothy_ai.admin.json_text import json_text
 
 Rows = Iterable[Mapping[str, Any]]
-BYTE_ORDER_MARK = "\ufeff"  # without it, Excel takes the text for that of another century
+BYTE_ORDER_MARK = "\ufeff"  # without it, Excel does not read the text as UTF-8
 
 
 class Format(StrEnum):
@@ -24,7 +24,7 @@ def stream(artifacts: Rows, chosen: Format) -> Iterator[str]:
     """All artifacts in one text: lines of JSON, a table, Markdown documents one after the other, or a page."""
     match chosen:
         case Format.CSV:
-            from thothy_ai.admin.export.table import table  # noqa: PLC0415  only the format that is asked for
+            from thothy_ai.admin.export.table import table  # noqa: PLC0415  load only the requested format
 
             yield from table(artifacts)
         case Format.MD:

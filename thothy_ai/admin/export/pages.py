@@ -1,4 +1,4 @@
-"""Artifacts as HTML pages: one `<article>` each, to be opened, copied or taken out. No scripts, no styles."""
+"""Artifacts as HTML pages, one `<article>` each, without scripts or styles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thothy_ai.jobs.publishing.html import html
 from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.publishing.plain import description
 
-# ISO 639 codes of languages that are written from right to left.
+# ISO 639 codes of languages written from right to left.
 _RIGHT_TO_LEFT = frozenset({"ar", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur", "yi"})
 _END = "</body>\n</html>\n"
 
@@ -25,7 +25,7 @@ def page(artifact: Mapping[str, Any]) -> str:
 
 
 def page_of_source(artifacts: Sequence[Mapping[str, Any]]) -> str:
-    """The page of all artifacts of one source, which is named after the first that has a title."""
+    """The page of all artifacts of one source, named after the first artifact that has a title."""
     pieces = [piece_of(artifact) for artifact in artifacts]
     title = name_of(next((piece for piece in pieces if piece.title), pieces[0]))
     return _beginning(title, artifacts[0]["locale"]) + "".join(_articles(artifacts)) + _END

@@ -1,4 +1,4 @@
-"""Artifacts as a table for a spreadsheet: what an editor reads first, what identifies the artifact after it."""
+"""Artifacts as a table for a spreadsheet: first what an editor reads, then what identifies the artifact."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ COLUMNS = (
     "created_at", "verdict", "review", "decided_by", "decided_at", "reason", "job_id", "attempt", "tenant",
     "idempotency_key", "source_key", "parent_id", "model", "seed",
 )  # fmt: skip
-MAX_CELL_CHARS = 32_767  # Excel's; what is longer would run on in the rows below
+MAX_CELL_CHARS = 32_767  # Excel's limit; longer text would continue in the rows below
 _FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
 
 
 def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The lines of the table. An artifact of several texts to choose from has a row for each."""
+    """The lines of the table. An artifact with several texts to choose from has a row for each text."""
     yield csv_line(COLUMNS)
     for artifact in artifacts:
         for angle, piece in piece_of(artifact).options():
@@ -45,8 +45,8 @@ def _time(at: datetime | None) -> str | None:
 
 
 def _cell(value: object) -> object:
-    """A value as a spreadsheet shows it: a text that it would run as a formula begins with an apostrophe (OWASP, "CSV
-    Injection"), and one that no cell holds is cut, and says so.
+    """A value that is safe in a spreadsheet. A text that would run as a formula gets a leading apostrophe (OWASP, "CSV
+    Injection"). A text that is too long for a cell is cut, and says so.
     """
     if not isinstance(value, str):
         return value
@@ -59,7 +59,7 @@ def _cell(value: object) -> object:
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """A row in which no cell is a formula, or too long for a spreadsheet."""
+    """A row in which no cell is a formula or too long for a spreadsheet."""
     line = StringIO()
     csv.writer(line, quoting=csv.QUOTE_ALL).writerow(map(_cell, cells))
     return line.getvalue()

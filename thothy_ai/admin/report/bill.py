@@ -1,16 +1,16 @@
 """The bill: usage by hour, tenant, kind or model, and its cost.
 
-- *cost*: the price of the busy seconds, of attempts with and without an artifact, and of requests over HTTP.
-- An adapter has a line of its own among the models. Its seconds are its model's, and have the model's price unless the
-  adapter has one. It has so many of its model's seconds of residency; the model has the rest, with all idle time.
-- *idle cost*: the price of the seconds in which an engine was resident and computed for neither. It belongs to no
-  kind and no tenant, and is therefore only in the total, and with its model and hour.
-- *cost per artifact*: the cost without that of requests over HTTP, divided by the accepted artifacts; in the total also
-  with the idle cost.
+- *cost*: the price of the busy seconds, of attempts with and without an artifact and of requests over HTTP.
+- An adapter has its own line among the models. Its busy seconds have the model's price unless the adapter has one, and
+  count as its share of the model's residency. The model has the rest of the residency, with all idle time.
+- *idle cost*: the price of the seconds in which an engine was resident and computed neither for jobs nor for requests
+  over HTTP. It belongs to no kind and no tenant, and is therefore only in the total and in lines of models and hours.
+- *cost per artifact*: the cost, except that of requests over HTTP, divided by the accepted artifacts; in the total, the
+  cost includes the idle cost.
 - *approved per compute-hour*: as in the drain report, where a kind's or a tenant's share of the residency is its share
-  of the busy seconds of jobs; an adapter's is that share of its model's residency.
+  of the busy seconds of jobs. An adapter's share is of its model's residency.
 
-Prices are those of the current settings, and a bill names them: what is stored are seconds.
+Only seconds are stored. Prices come from the current settings, and a bill names them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thothy_ai.settings.values import prices_by_name
 
 HOUR: Final = 3600.0
 Dimension = Literal["kind", "model", "tenant", "key", "hour"]
-NO_MODEL, NO_KEY = "(no engine)", "(no key)"  # what a line without one is called
+NO_MODEL, NO_KEY = "(no engine)", "(no key)"  # names of lines without one
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("kind", "model", "tenant", "key", "hour")
 
 
@@ -34,8 +34,8 @@ DIMENSIONS: Final[tuple[Dimension, ...]] = ("kind", "model", "tenant", "key", "h
 class Prices:
     """Prices of one hour of one device."""
 
-    default: float | None = None  # of models without a price of their own
-    models: Mapping[str, float] = field(default_factory=dict)  # and of adapters
+    default: float | None = None  # for models without their own price
+    models: Mapping[str, float] = field(default_factory=dict)  # of models and adapters, by name
     currency: str = "USD"
 
     @classmethod
@@ -50,15 +50,15 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """Usage under one name. Costs are None where a price is missing."""
+    """The usage under one name. Costs are None if a price is missing."""
 
     usage: BilledUsage
     idle_seconds: float
     cost: float | None
     wasted_cost: float | None
     idle_cost: float | None
-    interactive_cost: float | None  # of the cost, that of requests over HTTP
-    resident_seconds: float  # its own, or its share of all
+    interactive_cost: float | None  # the part of the cost for requests over HTTP
+    resident_seconds: float  # the line's own, or its share of all
 
     @property
     def approved_per_compute_hour(self) -> float | None:
@@ -132,8 +132,8 @@ class Bill:
         return self.prices.default is not None or bool(self.prices.models)
 
     def by(self, dimension: Dimension) -> dict[str, BillLine]:
-        """Lines by name, sorted. Residency has neither kind nor tenant, and is not in those lines. Only requests over
-        HTTP have keys.
+        """Lines by name, sorted. Lines of kinds and tenants do not include residency, which belongs to neither. Only
+        requests over HTTP have keys.
         """
         groups: dict[str, list[UsageRow | KeyUsage]] = defaultdict(list)
         if dimension == "key":
@@ -152,8 +152,8 @@ class Bill:
         return {name: self._line(groups[name], residency) for name in sorted(groups)}
 
     def _with_shares(self) -> Iterator[UsageRow]:
-        """The rows, with the residency of models divided between them and their adapters: an adapter has the seconds in
-        which it was busy, and the model the rest, idle time included.
+        """The rows, with the residency of models divided between models and adapters: an adapter gets its busy seconds,
+        and the model the rest, including idle time.
         """
         resident, adapted = defaultdict[str, float](float), defaultdict[str, float](float)  # by model
         for row in self.rows:
@@ -162,13 +162,13 @@ class Bill:
         for row in self.rows:
             model, seconds = row.model_name, row.usage.resident_seconds
             if divided := min(adapted[model], resident[model]):
-                # An attempt is billed to the hour of its end: it may be longer than the residency.
+                # An attempt is billed to the hour of its end, so its seconds can exceed the residency in that hour.
                 seconds *= 1 - divided / resident[model]
                 seconds += row.usage.busy_seconds * divided / adapted[model] if row.adapter else 0.0
             yield replace(row, usage=replace(row.usage, resident_seconds=seconds))
 
     def _residency(self, *, by_model: bool) -> dict[str, float]:
-        """By model, the seconds of residency for each busy second of its jobs, or of all jobs."""
+        """Seconds of residency for each busy second of jobs, by model, or over all models."""
         used: dict[str, BilledUsage] = defaultdict(BilledUsage)
         for row in self.rows:
             used[row.model_name] += row.usage
@@ -177,10 +177,10 @@ class Bill:
         return {model: of.resident_seconds / of.jobs_seconds for model, of in used.items() if of.jobs_seconds}
 
     def _line(self, rows: Iterable[UsageRow | KeyUsage], residency: Mapping[str, float] | None = None) -> BillLine:
-        """The sum of these rows. `residency`: by model, the seconds for each busy second of their jobs; empty: their
-        own.
+        """The sum of these rows. `residency`: seconds of residency for each busy second of jobs, by model; if empty,
+        the rows' own residency counts.
         """
-        # Idle time is the rest of a model's residency. It is not negative: an attempt is billed to the hour of its end.
+        # Idle time is the rest of a model's residency, at least 0: an attempt is billed to the hour of its end.
         used: dict[tuple[str, str], BilledUsage] = defaultdict(BilledUsage)  # by model and adapter
         busy: dict[str, float] = defaultdict(float)
         for row in rows:

@@ -1,4 +1,4 @@
-"""The check that the seconds for which engines were busy are accounted for, and that closed hours contain them all."""
+"""Checks that the engines' busy seconds are accounted for, and that closed hours contain all of them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BilledSession:
     model_name: str
     engine_name: str
     busy_seconds: float
-    direct_seconds: float  # on requests past the queue
-    interactive_seconds: float  # of those, on requests over HTTP, which are billed
-    billed_seconds: float  # to attempts
-    unattributed_seconds: float  # for which neither accounts
-    settled: bool  # False while it works and just after its end: running attempts are not billed yet
+    direct_seconds: float  # on requests outside the queue
+    interactive_seconds: float  # the part of these on requests over HTTP, which is billed
+    billed_seconds: float  # billed to attempts
+    unattributed_seconds: float  # neither direct nor billed
+    settled: bool  # False while the engine works and just after its end, when running attempts are not billed yet
 
     @property
     def holds(self) -> bool:
@@ -37,8 +37,8 @@ class BilledSession:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBill:
-    sessions: tuple[BilledSession, ...]  # that were resident in the window
-    findings: tuple[str, ...]  # sentences
+    sessions: tuple[BilledSession, ...]  # sessions resident in the window
+    findings: tuple[str, ...]  # as sentences
 
     @property
     def busy_seconds(self) -> float:

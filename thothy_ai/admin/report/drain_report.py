@@ -1,18 +1,18 @@
-"""The drain report: what a window of time finished, what it cost, and how much of it can be published.
+"""The drain report: what was finished in a window of time, what it cost, and how much of it can be published.
 
-Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts. Usage is
-read from the bill, which outlives attempts. Reasons come from attempts; deleted attempts have the outcome *deleted*.
+Everything is read from Postgres in one snapshot, so that the figures agree with each other and survive restarts. Usage
+is read from the bill, which outlives attempts. Reasons come from attempts; deleted attempts have the outcome *deleted*.
 
-- *jobs per compute-hour*: succeeded jobs, without those of which nobody and no gate has accepted an artifact yet.
-- *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
-  Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
+- *jobs per compute-hour*: succeeded jobs, except those whose artifact neither gates nor a person have accepted yet.
+- *compute-hour*: one hour of one device on which an engine is resident, busy or idle (`engine_session`). If every
+  device is a GPU, this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and
   attempts that were lost, released, cancelled or expired. The draft that is kept for a person to edit is not wasted
-  unless that person rejects it.
+  unless the person rejects it.
 - *saved tokens*: the rest of the token budgets of calls that were stopped early, in a loop or in the wrong language.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
-  Over several drains that is not the time of one; `recorded_drains` has each.
-- *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
+  If the window spans several drains, `recorded_drains` has the time of each.
+- *failure rate*: dead and expired jobs, divided by dead, expired and succeeded jobs; cancelled jobs do not count.
 - *form yield*, *clean yield*: see `yields.py`. *Approved per compute-hour*: jobs whose artifact a person approved, per
   hour of residency; None until somebody decides.
 """
@@ -35,7 +35,7 @@ from thothy_ai.db.states import TERMINAL, JobState, Outcome
 from thothy_ai.db.usage_fragments import INTERACTIVE
 
 HOUR = 3600.0
-DELETED = "deleted"  # the outcome of attempts that only the bill knows
+DELETED = "deleted"  # the outcome of attempts that are only in the bill
 
 
 class AttemptKey(NamedTuple):
@@ -57,9 +57,9 @@ class Session:
     device: str
     gpus: int  # 0 on a CPU
     resident_seconds: float
-    direct_seconds: float  # busy on requests past the queue, since its start
-    interactive_seconds: float  # of those, on requests over HTTP, which are billed
-    unattributed_seconds: float  # busy, and neither those nor its attempts account for it, since its start
+    direct_seconds: float  # busy on requests outside the queue, since its start
+    interactive_seconds: float  # the part of these on requests over HTTP, which is billed
+    unattributed_seconds: float  # busy neither on such requests nor on attempts, since its start
     declared: bool = False  # its GPUs and seconds are not measured
 
     @property
@@ -73,25 +73,25 @@ class Figures(Yields):
     """The figures of one kind, or of all kinds. A rate without a divisor is None."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
-    later: int = 0  # of the open ones, never tried and not due soon
+    later: int = 0  # open jobs that were never tried and are not due soon
     first_enqueued: datetime | None = None
     last_finished: datetime | None = None
     attempts: Counter[AttemptKey] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)  # outputs by reason
     with_output: int = 0
     with_artifact: int = 0
-    clean: int = 0  # jobs with an artifact without findings
-    to_edit: int = 0  # succeeded jobs with a draft only
+    clean: int = 0  # jobs with an artifact that has no findings
+    to_edit: int = 0  # succeeded jobs with only a draft
     decided: int = 0  # jobs whose artifact a person approved or rejected
     approved: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     busy_seconds: float = 0.0  # device-seconds billed to attempts
-    wasted: Mapping[AttemptKey, float] = field(default_factory=dict)  # of those, by how attempts without artifact ended
-    draft_seconds: float = 0.0  # of the busy ones, those of drafts that wait for a person
-    redeemed_seconds: float = 0.0  # those of drafts that a person approved, mostly edited
-    verification_seconds: float = 0.0  # of the busy ones, in which a model judged artifacts
+    wasted: Mapping[AttemptKey, float] = field(default_factory=dict)  # busy seconds by the end of the wasted attempt
+    draft_seconds: float = 0.0  # the part of the busy seconds for drafts that wait for a person
+    redeemed_seconds: float = 0.0  # the part for drafts that a person approved, mostly after an edit
+    verification_seconds: float = 0.0  # the part in which a model verified artifacts
     saved_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds of residency
 
@@ -125,7 +125,7 @@ class Figures(Yields):
 
     @property
     def still_due(self) -> int:
-        """Open jobs that do not wait for a later time: while there are any, the queue has not drained."""
+        """The number of open jobs that do not wait for a later time; 0 once the queue has drained."""
         return self.open - self.later
 
     @property
@@ -138,7 +138,7 @@ class Figures(Yields):
 
     @property
     def verification_share(self) -> float | None:
-        """Seconds of verifications over the other busy seconds."""
+        """Seconds of verification divided by the other busy seconds."""
         return _ratio(self.verification_seconds, self.busy_seconds - self.verification_seconds)
 
     @property
@@ -160,7 +160,7 @@ class Figures(Yields):
 
     @property
     def failure_rate(self) -> float | None:
-        """Failed jobs over failed and succeeded ones. A cancelled job is neither."""
+        """Failed jobs divided by failed and succeeded jobs. Cancelled jobs count as neither."""
         return _ratio(self.failed, self.failed + self.succeeded)
 
     @property
@@ -170,7 +170,7 @@ class Figures(Yields):
 
     @property
     def prefix_hit_rate(self) -> float | None:
-        """Prompt tokens found in the prefix cache over all prompt tokens."""
+        """Prompt tokens found in the prefix cache, divided by all prompt tokens."""
         return _ratio(self.cached_tokens, self.prompt_tokens)
 
 
@@ -179,7 +179,7 @@ SUMS = tuple(f.name for f in fields(Figures) if f.name not in {"first_enqueued",
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A window's figures. `drains`: recorded ones that overlap it; the latest may not be recorded yet."""
+    """A window's figures. `drains`: the recorded drains that overlap it; the latest may not be recorded yet."""
 
     since: datetime
     until: datetime
@@ -191,27 +191,27 @@ class DrainReport:
 
     @property
     def direct_seconds(self) -> float:
-        """Device-seconds of its engines for requests past the queue."""
+        """Device-seconds of the engines for requests outside the queue."""
         return sum(session.direct_seconds * max(session.gpus, 1) for session in self.sessions)
 
     @property
     def interactive_seconds(self) -> float:
-        """Of them, those of requests over HTTP."""
+        """The part of the direct device-seconds that requests over HTTP used."""
         return sum(session.interactive_seconds * max(session.gpus, 1) for session in self.sessions)
 
     @property
     def unattributed_seconds(self) -> float:
-        """Device-seconds of its engines for which nothing accounts."""
+        """Device-seconds of the engines that are not accounted for."""
         return sum(session.unattributed_seconds * max(session.gpus, 1) for session in self.sessions)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether all engines ran on GPUs: only then is a compute-hour a GPU-hour."""
+        """Whether all engines ran on GPUs, so that a compute-hour is a GPU-hour."""
         return bool(self.sessions) and all(session.gpus for session in self.sessions)
 
     @property
     def unit(self) -> str:
-        """The name of an hour of residency."""
+        """The name of an hour of residency: GPU-hour or compute-hour."""
         return "GPU-hour" if self.on_gpu else "compute-hour"
 
     def to_json(self) -> dict[str, Any]:
@@ -276,20 +276,20 @@ class DrainReport:
 def drain_report(
     engine: Engine, since: datetime, until: datetime | None = None, prices: Prices | None = None
 ) -> DrainReport:
-    """Read a report in a snapshot of its own. See `read_report`."""
+    """Read a report in its own snapshot. See `read_report`."""
     with snapshot(engine) as connection:
         return read_report(connection, since, until, prices)
 
 
 def snapshot(engine: Engine) -> Connection:
-    """A connection on which every statement sees the same moment. Close it."""
+    """A connection on which every statement sees the same moment. The caller has to close it."""
     return engine.connect().execution_options(isolation_level="REPEATABLE READ")
 
 
 def read_report(
     connection: Connection, since: datetime, until: datetime | None = None, prices: Prices | None = None
 ) -> DrainReport:
-    """The report of [since, until); `until` None means this moment by the database's clock."""
+    """The report of [since, until). `until` None: now, by the database's clock."""
     until = until or connection.execute(statement("admin/now")).scalar_one()
     window = {"since": since, "until": until}
 
@@ -328,10 +328,10 @@ def read_report(
             continue
         kinds[kind] = _billed(kinds[kind], line.usage)
     total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
-    for kind, figures in kinds.items():  # a kind's share of the residency is its share of the busy time
+    for kind, figures in kinds.items():  # a kind's share of the residency is its share of the busy seconds
         share = _ratio(figures.busy_seconds, total.busy_seconds) or 0.0
         kinds[kind] = replace(figures, resident_seconds=total.resident_seconds * share)
-    drains = sum(row.emptied for row in rows("list_drains"))  # one of several days is cut
+    drains = sum(row.emptied for row in rows("list_drains"))  # a drain of several days has several records
     return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill, drains)
 
 
@@ -349,7 +349,7 @@ def attempted(row: Row[Any]) -> Figures:
 
 
 def tried(row: Row[Any]) -> Figures:
-    """The outcomes of attempts, and the seconds of those without an artifact and without a draft that is of use."""
+    """The outcomes of attempts, and the seconds of attempts that left neither an artifact nor a useful draft."""
     key = AttemptKey(row.outcome, row.reason)
     kept = row.draft_seconds + row.redeemed_seconds
     wasted = {} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds - kept}
@@ -362,7 +362,7 @@ def tried(row: Row[Any]) -> Figures:
 
 
 def _billed(figures: Figures, usage: BilledUsage) -> Figures:
-    """Add the usage of the bill. Its attempts that are no longer in the history are `DELETED`."""
+    """Add the usage from the bill. Attempts that are no longer in the history count as `DELETED`."""
     succeeded, deleted = AttemptKey(Outcome.SUCCEEDED, None), AttemptKey(DELETED, None)
     gone = usage.attempts - usage.accepted - figures.unsuccessful.total()
     wasted, attempts = dict(figures.wasted), figures.attempts.copy()

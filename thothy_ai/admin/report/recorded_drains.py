@@ -1,4 +1,4 @@
-"""Periods in which the queue was not empty, as the reaper recorded them."""
+"""Reads the periods in which the queue was not empty, as the reaper recorded them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class RecordedDrain(Yields):
 
     started_at: datetime
     ended_at: datetime
-    emptied: bool  # False: it was cut after a day, and the next one continues it
+    emptied: bool  # False: the record was cut after a day, and the next one continues it
     succeeded: int
     dead: int
     cancelled: int
     expired: int
     attempts: int
     with_output: int  # jobs
-    with_artifact: int  # no gate is against it
-    clean: int  # nothing was found in it at all
-    peak_depth: int  # most jobs open and due at once
+    with_artifact: int  # jobs with an artifact that no gate rejects
+    clean: int  # jobs with an artifact in which nothing was found at all
+    peak_depth: int  # the most jobs open and due at once
     wait_p50: float | None
     wait_p95: float | None
     wait_p99: float | None
@@ -39,7 +39,7 @@ class RecordedDrain(Yields):
     resident_seconds: float  # device-seconds
     busy_seconds: float
     useful_seconds: float
-    draft_seconds: float  # of the busy ones, those of drafts that waited for a person
+    draft_seconds: float  # the part of the busy seconds for drafts that waited for a person
 
     @property
     def wasted_seconds(self) -> float:
@@ -56,7 +56,7 @@ class RecordedDrain(Yields):
 
     @property
     def to_edit(self) -> int:
-        """Succeeded jobs with a draft only, when the drain was recorded."""
+        """Succeeded jobs that had only a draft when the drain was recorded."""
         return max(self.succeeded - self.with_artifact, 0)
 
     @property

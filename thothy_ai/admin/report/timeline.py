@@ -1,7 +1,7 @@
 """A window's figures over time, by kind and by use of the devices.
 
-They are read in the snapshot of the drain report, so that both agree. Postgres sums into bins and computes percentiles:
-no row of a job or an attempt leaves it. The usage of an attempt counts at its end.
+They are read in the snapshot of the drain report, so that both agree. Postgres sums into bins and computes percentiles,
+so that it returns no rows of single jobs or attempts. The usage of an attempt counts at its end.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ class Bin:
     start: datetime
     end: datetime
     jobs: dict[JobState, int] = field(default_factory=dict)
-    to_edit: int = 0  # of the succeeded ones, with a draft only
+    to_edit: int = 0  # succeeded jobs with only a draft
     computed_tokens: int = 0  # prompt tokens that were not in the prefix cache
     cached_tokens: int = 0
     output_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds
-    waits: Percentiles | None = None  # of the jobs whose first attempt ended
+    waits: Percentiles | None = None  # of jobs whose first attempt ended
     runs: Percentiles | None = None
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
-        """Succeeded jobs with an artifact per hour of residency; None where no engine was resident."""
+        """Succeeded jobs with an artifact per hour of residency; None if no engine was resident."""
         hours = self.resident_seconds / HOUR
         return (self.jobs.get(JobState.SUCCEEDED, 0) - self.to_edit) / hours if hours else None
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A window in bins of equal width, except for the first and the last, which the window may cut."""
+    """A window in bins of equal width, except for the first and the last, which the window can cut."""
 
     bins: Sequence[Bin]
-    waits: Mapping[str | None, Percentiles]  # by kind, and of all kinds under None
+    waits: Mapping[str | None, Percentiles]  # by kind; None: all kinds
     runs: Mapping[str | None, Percentiles]
-    device_seconds: Mapping[str, float]  # by what the devices did with them
+    device_seconds: Mapping[str, float]  # by use
 
 
 def report_with_timeline(
@@ -97,7 +97,7 @@ def bin_step(span: timedelta) -> int:
 
 
 def empty_bins(since: datetime, until: datetime) -> tuple[datetime, int, list[Bin]]:
-    """Bins at even local times: the uncut start of the first one, their width in seconds, and the bins."""
+    """Bins at even local times: the uncut start of the first bin, the width in seconds, and the bins."""
     step = bin_step(until - since)
     offset = since.astimezone().utcoffset() or timedelta()
     first = (since.timestamp() + offset.total_seconds()) // step * step - offset.total_seconds()
@@ -134,7 +134,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
         for of in bins:
             shared = min(of.end, session.until_at) - max(of.start, session.since_at)
             of.resident_seconds += max(shared.total_seconds(), 0.0) * max(session.gpus, 1)
-    used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # of attempts that were deleted
+    used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # from deleted attempts
     used[INTERACTIVE] = report.bill.total.usage.interactive_seconds
     used[IDLE] = max(report.total.resident_seconds - sum(used.values()), 0.0)
     return Timeline(bins, _percentiles(rows("timeline_waits")), _percentiles(rows("timeline_runs")), used)

@@ -1,6 +1,6 @@
-"""The usage of a window per hour, tenant, kind, model and adapter.
+"""Reads the usage of a window per hour, tenant, kind, model and adapter.
 
-Closed hours are read from `usage_by_hour`, which records every later change. The others, and the parts of hours at the
+Closed hours are read from `usage_by_hour`, which records every later change. Open hours, and the parts of hours at the
 window's ends, are summed from attempts, jobs and engine sessions.
 """
 
@@ -21,7 +21,7 @@ from thothy_ai.db.statements import statement
 
 @dataclass(frozen=True, slots=True)
 class BilledUsage(Yields):
-    """Sums. Seconds are device-seconds: an engine on two GPUs uses two per second."""
+    """Sums of usage. Seconds are device-seconds: an engine on two GPUs uses two per second."""
 
     attempts: int = 0
     accepted: int = 0  # artifacts, one for each succeeded job
@@ -36,25 +36,25 @@ class BilledUsage(Yields):
     saved_tokens: int = 0
     resident_seconds: float = 0.0
     busy_seconds: float = 0.0
-    useful_seconds: float = 0.0  # of the busy ones, those of accepted artifacts
+    useful_seconds: float = 0.0  # the part of the busy seconds for accepted artifacts
     verification_seconds: float = 0.0
-    requests: int = 0  # over HTTP, past the queue
-    interactive_seconds: float = 0.0  # of the busy ones, those of these requests
+    requests: int = 0  # over HTTP, outside the queue
+    interactive_seconds: float = 0.0  # the part of the busy seconds for these requests
     with_output: int = 0  # jobs that ended and produced output
-    with_artifact: int = 0  # of them, with an artifact that no gate is against
-    clean: int = 0  # of these, without findings
-    to_edit: int = 0  # succeeded jobs of which no artifact was accepted, neither by gates nor by a person
+    with_artifact: int = 0  # those of them with an artifact that no gate rejects
+    clean: int = 0  # those of these whose artifact has no findings
+    to_edit: int = 0  # succeeded jobs without an artifact accepted by gates or by a person
     decided: int = 0  # jobs whose artifact a person approved or rejected
     approved: int = 0
-    draft_seconds: float = 0.0  # of the busy ones, those of drafts that wait for a person
-    redeemed_seconds: float = 0.0  # those of drafts that a person approved, mostly edited
+    draft_seconds: float = 0.0  # the part of the busy seconds for drafts that wait for a person
+    redeemed_seconds: float = 0.0  # the part for drafts that a person approved, mostly after an edit
 
     def __add__(self, other: BilledUsage) -> BilledUsage:
         return BilledUsage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     @property
     def jobs_seconds(self) -> float:
-        """Busy seconds without those of requests over HTTP."""
+        """Busy seconds, except those of requests over HTTP."""
         return self.busy_seconds - self.interactive_seconds
 
     @property
@@ -69,8 +69,8 @@ SUMS = tuple(field.name for field in fields(BilledUsage))
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after closing.
-    Requests over HTTP are of the kind `interactive`.
+    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: when it was changed after
+    closing. Requests over HTTP have the kind `interactive`.
     """
 
     hour: datetime
@@ -84,7 +84,7 @@ class UsageRow:
 
     @property
     def billed_as(self) -> str:
-        """The name of its adapter, or of its model."""
+        """The name of the adapter or, without one, of the model."""
         return self.adapter or self.model_name
 
     @property
@@ -97,7 +97,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyUsage:
-    """What requests over HTTP with one key used on one model or adapter; `key` is empty for those without one."""
+    """The usage of requests over HTTP with one key on one model or adapter. `key` is empty for requests without one."""
 
     key: str
     tenant: str
@@ -107,7 +107,7 @@ class KeyUsage:
 
 
 def read_keys(connection: Connection, since: datetime, until: datetime) -> tuple[KeyUsage, ...]:
-    """The requests over HTTP of [since, until), to the minute, as long as history is kept."""
+    """The requests over HTTP of [since, until), to the minute, as far back as history is kept."""
     rows = connection.execute(statement("admin/usage_by_key"), {"since": since, "until": until})
     return tuple(KeyUsage(row.key, row.tenant, row.model_name, _sums(row), row.adapter) for row in rows)
 
@@ -119,9 +119,9 @@ def _sums(row: Row[Any]) -> BilledUsage:
 
 
 def read_usage(connection: Connection, since: datetime, until: datetime) -> tuple[UsageRow, ...]:
-    """The rows of [since, until), the earliest hour first; an hour that is read in parts has several rows of a kind.
+    """The rows of [since, until), the earliest hour first. An hour that is read in parts has several rows of a kind.
 
-    What people may still change after an hour is closed is added to the first row of its name.
+    Figures that people can still change after an hour is closed are added to the first matching row.
     """
 
     def closed(since: datetime, until: datetime, end: datetime) -> Iterator[Row[Any]]:
@@ -132,7 +132,7 @@ def read_usage(connection: Connection, since: datetime, until: datetime) -> tupl
             yield from connection.execute(statement("admin/usage_live"), {"since": since, "until": until})
 
     bounds = connection.execute(statement("admin/usage_bounds"), {"since": since, "until": until}).one()
-    if bounds.last <= bounds.first:  # no hour is closed; what was purged is read from the bill all the same
+    if bounds.last <= bounds.first:  # no hour is closed, but purged usage is still read from the bill
         rows = chain(closed(since, since, until), live(since, until))
     else:
         whole = closed(bounds.first, bounds.last, until)

@@ -1,13 +1,13 @@
-"""The yields, the same wherever jobs are counted: of those that produced output, how many left what can be published.
+"""Yields, computed the same way wherever jobs are counted: the share of jobs with output that can be published.
 
-An artifact is of *form* if no gate is against it, and *clean* if nothing was found in it at all.
+*Form yield* counts artifacts that no gate rejects, *clean yield* artifacts in which nothing was found at all.
 """
 
 from __future__ import annotations
 
 
 class Yields:
-    """Mixed into figures that count `with_output`, `with_artifact` and `clean` jobs; None without any output."""
+    """Mixed into figures that count `with_output`, `with_artifact` and `clean` jobs. Yields are None without output."""
 
     __slots__ = ()
 
@@ -17,10 +17,10 @@ class Yields:
 
     @property
     def form_yield(self) -> float | None:
-        """Jobs with an artifact that no gate is against over jobs that produced output."""
+        """Jobs with an artifact that no gate rejects, divided by jobs that produced output."""
         return self.with_artifact / self.with_output if self.with_output else None
 
     @property
     def clean_yield(self) -> float | None:
-        """Jobs with an artifact in which nothing was found over jobs that produced output."""
+        """Jobs with an artifact in which nothing was found, divided by jobs that produced output."""
         return self.clean / self.with_output if self.with_output else None

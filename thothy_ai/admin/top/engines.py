@@ -1,4 +1,4 @@
-"""This machine's engines for `thothy top`: their rates come from the difference of their counters over 10 s."""
+"""This machine's engines for `thothy top`, with rates from the differences of their counters over 10 s."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
-    """An engine's current state, and its rates over the last seconds; None where there is nothing to divide by."""
+    """An engine's current state, and its rates over the last seconds. A rate without a divisor is None."""
 
     model: str
     device: str
@@ -33,15 +33,15 @@ class EngineFigures:
     waiting: int
     kv_blocks: int
     kv_used: float | None
-    prompt_tokens_per_second: float | None  # computed; those found in the prefix cache are not
+    prompt_tokens_per_second: float | None  # computed tokens, without those from the prefix cache
     output_tokens_per_second: float | None
-    step_seconds: float | None  # these two since the engine's start, if no step has ended in the last seconds
-    mask_seconds: float | None  # of the host, per step
+    step_seconds: float | None  # this and the next since the engine's start if no step ended in the last seconds
+    mask_seconds: float | None  # host time per step
     busy_share: float | None
     prefix_hit_rate: float | None  # since the engine's start, if no prompt was admitted in the last seconds
     preemptions: int
     engines: int = 1
-    memory_used: int = 0  # bytes of the devices, or of the process on a CPU; 0: not known
+    memory_used: int = 0  # bytes on the devices, or of the process on a CPU; 0: unknown
     memory_total: int = 0
     memory_planned: int = 0
 
@@ -102,7 +102,7 @@ class EngineMeter:
 
 def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: float) -> EngineFigures:
     core, blocks = stats.core, stats.blocks
-    stepped = first if core.steps > first.steps else CoreStats()  # an idle engine has averages, too
+    stepped = first if core.steps > first.steps else CoreStats()  # for an idle engine, averages since its start
     admitted = first if core.prompt_tokens > first.prompt_tokens else CoreStats()
     steps = core.steps - stepped.steps
     share = _ratio(core.busy_seconds - first.busy_seconds, seconds)
@@ -133,9 +133,9 @@ def _ratio(above: float, below: float) -> float | None:
 
 
 class EngineSource:
-    """Asks the engine of THOTHY_ENGINE_URL, and those that have registered themselves on this machine.
+    """Asks the engine at THOTHY_ENGINE_URL, and the registered engines of this machine.
 
-    Every read opens new connections: an engine may have been restarted.
+    Every read opens new connections, because an engine may have been restarted.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -150,7 +150,7 @@ class EngineSource:
         """The figures of all engines that answer. Raises `EngineLostError` if none does."""
         urls = [self._url]
         if self._record is not None:
-            with suppress(DatabaseError), reaching(self._settings):  # without Postgres, only the configured engine
+            with suppress(DatabaseError), reaching(self._settings):  # without Postgres, read only the configured engine
                 urls += addresses(self._record, socket.gethostname())
         if not (ours := [url for url in dict.fromkeys(urls) if not is_foreign(url)]):
             raise EngineLostError(f"{self._url} is a server over HTTP, whose figures are its own")

@@ -22,13 +22,13 @@ class PolledSource(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """Why a source has no figures."""
+    """The reason why a source has no figures."""
 
     why: str
 
 
 class Poller(Generic[U]):
-    """Keeps the latest figures of a source. After a failure it makes the source again, with fresh settings."""
+    """Keeps the latest figures of a source. After a failure, it makes the source anew, with fresh settings."""
 
     def __init__(self, make: Callable[[], PolledSource[U]], seconds: float) -> None:
         self._make = make
@@ -36,14 +36,14 @@ class Poller(Generic[U]):
         self._source: PolledSource[U] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.polled = threading.Event()  # set after the first read, whether it succeeded or failed
+        self.polled = threading.Event()  # set after the first read, even if that failed
         self.latest: U | Unreachable = Unreachable("not read yet")
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Stop polling, and wait at most `seconds`: a read that hangs ends with the process."""
+        """Stop polling, and wait at most `seconds`. A read that hangs ends with the process."""
         self._stopping.set()
         self._thread.join(seconds)
 
@@ -53,7 +53,7 @@ class Poller(Generic[U]):
                 if self._source is None:
                     self._source = self._make()
                 self.latest = self._source.read()
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one source, the others are shown
+            except Exception as error:  # noqa: BLE001 - no fault of one source hides the others
                 self._close()
                 self.latest = Unreachable(" ".join(str(error).split()) or type(error).__name__)
             self.polled.set()

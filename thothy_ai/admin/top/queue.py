@@ -1,7 +1,7 @@
 """The queue, the workers and the last hour, for `thothy top`.
 
-An expensive count is repeated only after twenty times its own duration: however long the queue, watching it takes at
-most a twentieth of a Postgres process.
+An expensive count is repeated only after twenty times its own duration, so that even with a long queue, watching takes
+at most a twentieth of a Postgres process.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from thothy_ai.queue.live import interest_channel
 from thothy_ai.queue.status import QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
-COST = 20  # a statement's duration times this passes before it runs again
+COST = 20  # times a statement's duration have to pass before it runs again
 RATE_SECONDS = 60
-MIN_RATE_SECONDS = 3.0  # a rate over less would jump
+MIN_RATE_SECONDS = 3.0  # a rate over less time would fluctuate
 HOUR = timedelta(hours=1)
-MANY = 20  # outputs
+MANY = 20  # outputs, from which on a kind without an accepted one is reported
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few ended.
+    """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few jobs ended.
 
-    `forecast`: what the dispatcher expects, as `thothy drain` says; None: not known.
+    `forecast` is the dispatcher's, as in `thothy drain`; None if unknown.
     """
 
     status: QueueStatus
@@ -54,19 +54,19 @@ class QueueFigures:
 
     @property
     def due(self) -> int:
-        """Open jobs that may run."""
+        """The number of open jobs that are due."""
         return self.status.open - self.delayed
 
     @property
     def stuck(self) -> int:
-        """Waiting jobs that are due and cannot run now: they, or all, are paused, or no engine serves their model."""
+        """The number of due jobs that cannot run now, because of a pause or because no engine serves their model."""
         waiting = self.status["queued"].jobs + self.status["dispatched"].jobs - self.delayed
         unserved = sum(self.status.unserved.values()) + self.status.unserved_others
         return waiting if self.status.paused else min(waiting, self.status["queued"].held + unserved)
 
     @property
     def seconds_to_go(self) -> float | None:
-        """Until all jobs that may run have ended: as forecast, and at this rate while there is no forecast."""
+        """Seconds until all due jobs have ended: by the forecast, or by the current rate while there is none."""
         if self.forecast is not None and self.forecast.p50 is not None:
             return self.forecast.p50
         return self.due / self.jobs_per_second if self.jobs_per_second else None
@@ -74,14 +74,14 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class HourFigures(Yields):
-    """What ended in the last hour."""
+    """Figures of the jobs and attempts that ended in the last hour."""
 
     with_output: int  # jobs
     with_artifact: int
-    clean: int  # with an artifact in which nothing was found
+    clean: int  # jobs with an artifact in which nothing was found
     attempts: int
     reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
-    unpublishable: tuple[str, ...] = ()  # kinds of which nothing was accepted, of at least `MANY` outputs
+    unpublishable: tuple[str, ...] = ()  # kinds without an accepted artifact in at least `MANY` outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class RecordFigures:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    workers: int  # that are connected to Redis
-    hints: int  # that wait for a worker
+    workers: int  # connected to Redis
+    hints: int  # waiting for a worker
 
 
 class Paced(Generic[T]):
-    """Repeats a read at most every `seconds`, and so rarely that it takes at most a twentieth of the time."""
+    """Repeats a read at most every `seconds`, and rarely enough that reading takes at most a twentieth of the time."""
 
     def __init__(self, read: Callable[[], T], seconds: float) -> None:
         self._read = read
@@ -127,7 +127,7 @@ class QueueSource:
 
     def read(self) -> RecordFigures:
         with reaching(self._settings):
-            with self._engine.connect() as connection:  # first, so that connecting does not count as the count's time
+            with self._engine.connect() as connection:  # first, so that connecting does not add to the count's duration
                 ended = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
             rate = float(ended.ended / ended.seconds) if ended.seconds >= MIN_RATE_SECONDS else 0.0
             status, age = self._status.value()

@@ -53,7 +53,7 @@ BY_PROMETHEUS: Final = {
     "ThothyReaperRuleFailing": "critical",
     "ThothyRequestsDenied": "warning",
 }
-STOPPED_SECONDS = 120  # that the oldest due job has waited
+STOPPED_SECONDS = 120  # the wait of the oldest due job from which on the queue counts as stopped
 BURN = 0.144  # the share of failing jobs, 14.4 times the budget of 1 %
 FULL = 0.95
 

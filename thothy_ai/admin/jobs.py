@@ -36,7 +36,7 @@ class JobCost:
     """
 
     seconds: float = 0.0
-    useful: float = 0.0  # of the attempt that succeeded
+    useful: float = 0.0  # the part for the attempt that succeeded
     on_gpu: bool = False
     declared: bool = False  # whether any attempt ran on a server over HTTP, whose seconds are not measured
 

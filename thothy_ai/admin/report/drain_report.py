@@ -3,7 +3,7 @@
 Everything is read from Postgres in one snapshot, so that the figures agree with each other and survive restarts. Usage
 is read from the bill, which outlives attempts. Reasons come from attempts; deleted attempts have the outcome *deleted*.
 
-- *jobs per compute-hour*: succeeded jobs, except those whose artifact neither gates nor a person have accepted yet.
+- *jobs per compute-hour*: succeeded jobs, except those with an artifact that neither gates nor a person accepted yet.
 - *compute-hour*: one hour of one device on which an engine is resident, busy or idle (`engine_session`). If every
   device is a GPU, this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and

@@ -41,8 +41,8 @@ class BilledUsage(Yields):
     requests: int = 0  # over HTTP, outside the queue
     interactive_seconds: float = 0.0  # the part of the busy seconds for these requests
     with_output: int = 0  # jobs that ended and produced output
-    with_artifact: int = 0  # those of them with an artifact that no gate rejects
-    clean: int = 0  # those of these whose artifact has no findings
+    with_artifact: int = 0  # jobs with an artifact that no gate rejects
+    clean: int = 0  # jobs with an artifact that has no findings
     to_edit: int = 0  # succeeded jobs without an artifact accepted by gates or by a person
     decided: int = 0  # jobs whose artifact a person approved or rejected
     approved: int = 0

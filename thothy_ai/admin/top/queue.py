@@ -80,7 +80,7 @@ class HourFigures(Yields):
     with_artifact: int
     clean: int  # jobs with an artifact in which nothing was found
     attempts: int
-    reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
+    reasons: tuple[tuple[str, int], ...]  # why attempts ended without an artifact, the most frequent first
     unpublishable: tuple[str, ...] = ()  # kinds without an accepted artifact in at least `MANY` outputs
 
 

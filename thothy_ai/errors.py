@@ -15,7 +15,7 @@ class ThothyError(Exception):
 
 
 class ConfigError(ThothyError):
-    """A setting is missing or malformed, or the machine lacks something that was requested."""
+    """A setting is missing or malformed, or the machine lacks something that the configuration asks for."""
 
 
 class NotConnectedError(ConfigError):
@@ -209,7 +209,7 @@ class WaitTimeoutError(ThothyError, TimeoutError):
 
 
 class WebhookVerificationError(ThothyError):
-    """A message that was not signed with this secret, or whose time is too far away. Answer it with 400."""
+    """The message was not signed with this secret, or its time is too far from now. Answer it with 400."""
 
 
 class UnreadableArtifactError(ThothyError):

@@ -153,7 +153,10 @@ def _search(rules: Sequence[StringRule], start: tuple[Stand, ...], tries: int = 
             tries -= 1
             if tries < 0:
                 return None
-            if (common := _common(classes)) is None:
+            common: Chars | None = classes[0]
+            for other in classes[1:]:
+                common = None if common is None else common.and_(other)
+            if common is None:
                 continue
             after = tuple(rule.step(stand, common.best) for rule, stand in pairs)
             if all(after) and after not in seen:
@@ -162,13 +165,6 @@ def _search(rules: Sequence[StringRule], start: tuple[Stand, ...], tries: int = 
                 total = cost + common.cost
                 heappush(heap, (total + far, next(number), total, after, (common, path)))
     return None
-
-
-def _common(classes: Sequence[Chars]) -> Chars | None:
-    found: Chars | None = classes[0]
-    for other in classes[1:]:
-        found = None if found is None else found.and_(other)
-    return found
 
 
 def matches(rule: StringRule, text: str) -> bool:

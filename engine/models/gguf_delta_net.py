@@ -107,10 +107,6 @@ def _values_regrouped(rows: Tensor, sizes: Sizes) -> Tensor:
     return torch.cat((rows[:others], _regrouped(rows[others:], sizes)))
 
 
-def _columns_regrouped(weight: Tensor, sizes: Sizes) -> Tensor:
-    return _regrouped(weight.T.contiguous(), sizes).T
-
-
 GGUF_TILED_CHANGES: Mapping[str, Change] = {
     **GGUF_DELTA_CHANGES,
     "attn_qkv.weight": _values_regrouped,
@@ -120,5 +116,5 @@ GGUF_TILED_CHANGES: Mapping[str, Change] = {
     "ssm_a": lambda rates, sizes: _regrouped(logarithms(rates, sizes), sizes),
     "ssm_dt.bias": _regrouped,
     "ssm_conv1d.weight": lambda weight, sizes: _values_regrouped(taps(weight, sizes), sizes),
-    "ssm_out.weight": _columns_regrouped,
+    "ssm_out.weight": lambda weight, sizes: _regrouped(weight.T.contiguous(), sizes).T,
 }

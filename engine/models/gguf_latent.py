@@ -80,7 +80,7 @@ def gguf_latent(*, corrected: bool) -> GGUFNames:
         implied={GGUF_SCORES: GGUF_SIGMOID if corrected else GGUF_SOFTMAX},
         further_layers=".nextn_predict_layers",
         present={"_split": "attn_k_b.weight"},
-        derived=_corrected_fields if corrected else _latent_fields,
+        derived=lambda fields: {**_latent_fields(fields), **({"topk_method": "noaux_tc"} if corrected else {})},
     )
 
 
@@ -108,10 +108,6 @@ def _latent_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         "q_lora_rank": fields["q_lora_rank"] or None,
         "num_nextn_predict_layers": 0,
     }
-
-
-def _corrected_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**_latent_fields(fields), "topk_method": "noaux_tc"}
 
 
 def _sizes(fields: Mapping[str, Any]) -> dict[str, int]:

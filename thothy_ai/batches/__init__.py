@@ -2,6 +2,6 @@
 
     storage ── lines ── results ── keeper
 
-The HTTP door takes files and makes batches. The keeper, beside the reaper, does everything else, so that a batch ends
-though no door runs.
+The HTTP door takes files and makes batches. The keeper, in the reaper's process, does everything else, so that a batch
+ends even when no door runs.
 """

@@ -1,13 +1,13 @@
-"""`BatchKeeper`: takes batches of OpenAI's API from one state to the next, beside the reaper, on a thread of its own.
+"""`BatchKeeper`: takes batches of OpenAI's API from one state to the next, on its own thread in the reaper's process.
 
     validating ──▶ in_progress ──▶ finalizing ──▶ completed | expired
         │               │
         └──▶ failed     └──▶ cancelling ──▶ cancelled        (a batch may be cancelled while it is validated, too)
 
-A batch that cannot go on once it is in progress has `errors` from then on: no more is enqueued, and what is ends.
-Every step may be repeated: a job's idempotency key names its line, the files of results have ids that follow from the
-batch's, and they are recorded with its last state in one statement. What a process that died has left, the next one
-takes up. Expired requests are ended by the reaper, at the deadline of their jobs.
+A batch that fails while in progress has `errors` from then on: no more of it is enqueued, and its enqueued jobs end.
+Every step can be repeated: a job's idempotency key names its line, the files of results have ids that follow from the
+batch's, and they are recorded with its last state in one statement. If the process dies, the next one continues its
+work. The reaper ends expired requests at the deadline of their jobs.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 2.0  # seconds between two rounds; a NOTIFY comes earlier
-MIN_INTERVAL = 0.1  # between two looks: each end of a job may be its batch's
+INTERVAL = 2.0  # seconds between two rounds; a NOTIFY cuts the wait short
+MIN_INTERVAL = 0.1  # between two rounds: any end of a job can be its batch's
 PORTION = 1_000  # lines whose jobs are enqueued in one transaction
 PORTION_BYTES = 16_000_000
-RESULTS = 200  # that are read at once
-CANCELLED = 5_000  # jobs that are cancelled in one transaction
+RESULTS = 200  # rows read at once
+CANCELLED = 5_000  # jobs cancelled in one transaction
 HOUR = 3600.0
-# The number of a line, its size, and its job; none if no engine has ever served its model.
+# A line's number, its size, and its job; no job if no engine has ever served its model.
 Entry = tuple[int, int, tuple[Request, EnqueueOptions] | None]
 
 
 class BatchKeeper:
-    """Owns the rows of `api_batch` from their validation to their end, and files that are no longer read."""
+    """Owns the rows of `api_batch` from their validation to their end, and the files that nobody reads any more."""
 
     def __init__(self, settings: Settings) -> None:
         self._leader = Leader(settings, "batches", channels=(BATCHES,))
         self._producer = Producer(settings.model_copy(update={"kinds": ()}))  # the API's are built in
         self._store = FileStore(settings)
-        self._entries: dict[UUID, Iterator[Entry]] = {}  # of batches that are being enqueued, from where they are on
+        self._entries: dict[UUID, Iterator[Entry]] = {}  # by batch that is being enqueued: its remaining lines
         self._term = 0
         self._last_look = self._last_purge = float("-inf")
 
@@ -78,7 +78,7 @@ class BatchKeeper:
             self._producer.close()
 
     def _round(self) -> float:
-        if self._term != self._leader.term:  # another keeper may have gone on meanwhile
+        if self._term != self._leader.term:  # another keeper may have continued meanwhile
             self._term, self._entries = self._leader.term, {}
         if time.monotonic() - self._last_purge >= HOUR:
             self._leader.ask("batches/purge_files")
@@ -93,8 +93,8 @@ class BatchKeeper:
                 unfinished |= self._advance(row)
             except DatabaseUnreachableError:
                 raise
-            except Exception:  # a batch that cannot go on holds up no other one
-                self._entries.pop(row.id, None)  # it is past lines that are not enqueued
+            except Exception:  # a failing batch must not hold up the others
+                self._entries.pop(row.id, None)  # the iterator is past lines that are not enqueued
                 logger.exception("batch_%s cannot go on", row.id.hex)
         if unfinished:
             self._last_look = float("-inf")
@@ -102,7 +102,7 @@ class BatchKeeper:
         return INTERVAL
 
     def _advance(self, row: Any) -> bool:
-        """Take a step. Whether there is another one to take at once."""
+        """Take a step; returns whether the next one can follow at once."""
         status = BatchStatus(row.status)
         try:
             if status is BatchStatus.VALIDATING:
@@ -142,7 +142,7 @@ class BatchKeeper:
         self._entries.pop(row.id, None)
 
     def _enqueue(self, row: Any) -> bool:
-        """Enqueue the next lines. Whether there are more."""
+        """Enqueue the next lines; returns whether there are more."""
         entries = self._entries.setdefault(row.id, self._entries_of(row))
         portion, numbers, read, size, last = [], [], 0, 0, row.lines
         for number, length, job in islice(entries, PORTION):
@@ -153,7 +153,7 @@ class BatchKeeper:
             if size >= PORTION_BYTES:
                 break
         if read < PORTION and size < PORTION_BYTES:
-            last = row.lines  # blank ones may follow the last request
+            last = row.lines  # blank lines may follow the last request
         try:
             if portion:
                 self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
@@ -166,7 +166,7 @@ class BatchKeeper:
         return more
 
     def _entries_of(self, row: Any) -> Iterator[Entry]:
-        """The requests of lines that are not known to be enqueued."""
+        """The lines that follow those recorded as enqueued."""
         reader = self._reader(row)
         with self._input(row) as content:
             for number, text in reader.raw(content, after=row.enqueued):
@@ -178,11 +178,11 @@ class BatchKeeper:
         return LineReader(row.endpoint, self._served())
 
     def _served(self) -> set[str]:
-        """The names of models and adapters that were ever served."""
+        """The names of all models and adapters ever served."""
         return {each.name for each in self._leader.ask("batches/models")}
 
     def _end(self, row: Any, status: BatchStatus) -> None:
-        """Write the files of a batch none of whose jobs is open, and end it."""
+        """Write the result files of a batch without open jobs, and end it."""
         self._entries.pop(row.id, None)
         if status is BatchStatus.IN_PROGRESS:
             self._leader.ask("batches/finalize", id=row.id)
@@ -198,7 +198,7 @@ class BatchKeeper:
         logger.info("batch_%s is %s", row.id.hex, last or BatchStatus.COMPLETED)
 
     def _write(self, row: Any, results: Results, cut_short: str) -> None:
-        """Write how each request ended, in the order of the lines; those that have no job last."""
+        """Write how each request ended, in the order of the lines; requests without a job come last."""
         ids = [job.id for job in self._leader.ask("batches/jobs", id=row.id)]
         enqueued, written = row.enqueued, set[int]()
         for start in range(0, len(ids), RESULTS):

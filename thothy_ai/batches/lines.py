@@ -1,8 +1,8 @@
 """Reads the lines of a batch's input: one request each, with an id of its own.
 
-What is wrong with a body is found out when its job runs, as it would be for a request alone, and fails that line only.
-A line whose model no engine serves is not run, and fails alone if another one can be. What is wrong with a line itself
-fails the whole batch before any of it runs.
+An error in a body shows when its job runs, as for a single request, and fails that line only. A line whose model no
+engine serves is not run; it fails alone if another line can run. A malformed line fails the whole batch before any of
+it runs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ENDPOINTS = {kind.ROUTE: kind.KIND.name for kind in (chat, completion, response)
 MAX_LINES = 50_000  # OpenAI's
 MAX_LINE = 16_000_000  # bytes: a job's request may have as many characters
 MAX_CUSTOM_ID = 400
-MAX_ERRORS = 100  # that are reported
+MAX_ERRORS = 100  # reported errors
 MAX_SHOWN = 500  # characters of a message: it may quote the line
 FIELDS = ("custom_id", "method", "url", "body")
-MARK = b"\xef\xbb\xbf"  # which some programs write at the beginning of a file
+MARK = b"\xef\xbb\xbf"  # byte order mark of some programs
 
 
 class LineProblem(NamedTuple):
-    """Why an input is refused, as the batch's `errors` say it. The number of a line counts from 1."""
+    """Why an input is refused, as in the batch's `errors`. Line numbers count from 1."""
 
     code: str
     message: str
@@ -46,7 +46,7 @@ class LineProblem(NamedTuple):
 
     @property
     def shown(self) -> dict[str, Any]:
-        """In characters that Postgres can store, however the line was."""
+        """The problem in characters that Postgres can store, whatever the line contains."""
         param = self.param and visible(self.param[:MAX_SHOWN])
         return self._asdict() | {"message": visible(self.message[:MAX_SHOWN]), "param": param}
 
@@ -61,7 +61,7 @@ class LineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A valid line, as a job; one that is not `served` asks for a model or an adapter that no engine has."""
+    """A valid line as a job. If it is not `served`, it asks for a model or an adapter that no engine has."""
 
     number: int
     custom_id: str
@@ -89,7 +89,7 @@ class LineReader:
         self._models = models
 
     def raw(self, content: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Numbers and texts of the lines that are not blank. A line that is too long comes in parts, none valid."""
+        """Numbers and texts of the lines that are not blank. A line that is too long comes in invalid parts."""
         lines = enumerate(iter(lambda: content.readline(MAX_LINE + 1), b""), 1)
         return ((number, line) for number, line in islice(lines, after, None) if line.strip())
 
@@ -135,7 +135,7 @@ def _checked(
     """A line that could be enqueued, or why it cannot be."""
     try:
         line = reader.read(number, text)
-        draft(line.request, line.options, settings, now)  # which may still refuse it
+        draft(line.request, line.options, settings, now)  # can still refuse the line
     except LineError as error:
         return LineProblem(error.code, str(error), number, error.param)
     except InvalidJobError as error:
@@ -152,7 +152,7 @@ def not_served(model: str) -> str:
 
 
 def names_in(text: bytes) -> tuple[str, str]:
-    """The id and the model of a line that was valid once, whatever this version thinks of it."""
+    """The id and the model of a line that an earlier version accepted, even if this one would not."""
     line = json.loads(text.strip().removeprefix(MARK))
     return str(line["custom_id"]), str(line["body"]["model"])
 
@@ -160,12 +160,12 @@ def names_in(text: bytes) -> tuple[str, str]:
 def problems_of(
     reader: LineReader, content: BinaryIO, settings: Settings
 ) -> tuple[list[LineProblem], int, int, set[str | None]]:
-    """What is wrong with an input; how many lines and how many requests it has; and their models. Requests for what no
-    engine serves are wrong if there are no others, or if something else is.
+    """The problems of an input, its numbers of lines and requests, and their models. Requests that no engine serves are
+    problems only if there are no others, or along with other problems.
     """
     problems: list[LineProblem] = []
     unserved: list[LineProblem] = []
-    known: dict[str, int] = {}  # lines, by their ids
+    known: dict[str, int] = {}  # line numbers by id
     models: set[str | None] = set()
     number, requests, now = 0, 0, datetime.now(UTC)
     for number, text in reader.raw(content):

@@ -1,4 +1,4 @@
-"""Writes the files of a batch that has ended: answers, and what became of the other requests."""
+"""Writes the files of a batch that has ended: its answers, and why other requests have none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ResultFile:
 
     @property
     def size(self) -> int:
-        """Of what is written, in bytes."""
+        """Size of the written content, in bytes."""
         return self.content.tell()
 
 
@@ -57,7 +57,7 @@ class Results:
                 self.usage["cached"] += (usage.get(f"{read}_tokens_details") or {}).get("cached_tokens", 0)
                 self.usage["reasoning"] += (usage.get(f"{wrote}_tokens_details") or {}).get("reasoning_tokens", 0)
                 self.output.write(row.id, custom_id, _response(row.id.hex, 200, row.body), None)
-            case JobState.DEAD if row.body is not None and "error" in row.body:  # what the API would have answered
+            case JobState.DEAD if row.body is not None and "error" in row.body:  # the API's error response
                 self.failed += 1
                 envelope = {"error": row.body["error"]}
                 self.error.write(row.id, custom_id, _response(row.id.hex, row.body["status"], envelope), None)
@@ -74,14 +74,14 @@ class Results:
         self.error.write(job_id, custom_id, None, {"code": code, "message": CUT_SHORT[code]})
 
     def not_served(self, custom_id: str, model: str) -> None:
-        """A request for what no engine serves, which the API refuses."""
+        """A request whose model or adapter no engine serves, with the API's refusal."""
         self.failed += 1
         refused = {"message": not_served(model), "type": "invalid_request_error", "param": "model"}
         body = {"error": refused | {"code": "model_not_found"}}
         self.error.write(None, custom_id, _response(str(self.error.lines), 404, body), None)
 
     def usage_object(self) -> dict[str, Any]:
-        """What all answers took, as the batch says it."""
+        """The usage of all answers, as the batch object reports it."""
         used = self.usage
         return {
             "input_tokens": used["input"],

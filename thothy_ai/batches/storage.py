@@ -1,6 +1,6 @@
-"""`FileStore`: where the contents of files lie: in their rows, or in a folder if they are larger.
+"""`FileStore`: stores the contents of files in their rows, and larger ones in a folder.
 
-In the folder, each schema has one of its own: installations may share it, and other programs, too.
+Each schema has its own subfolder, so installations and other programs can share the folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-ORPHANED_SECONDS = 3600.0  # after which a file in the folder that has no row never gets one
-OURS = re.compile(r"[0-9a-f]{32}(?:\.part)?")  # the names of files that are written here
+ORPHANED_SECONDS = 3600.0  # by then, a file in the folder has its row or never gets one
+OURS = re.compile(r"[0-9a-f]{32}(?:\.part)?")  # names of the files written here
 
 
 class FileStore:
@@ -34,11 +34,11 @@ class FileStore:
         self._limit = settings.files_in_database
 
     def spool(self) -> BinaryIO:
-        """A temporary file to write to, which is in memory while it is small."""
+        """A temporary file for writing, held in memory while it is small."""
         return cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=min(self._limit, 2**20)))
 
     def place(self, file_id: UUID, content: BinaryIO, size: int) -> bytes | None:
-        """The content for the row of this file; None if it is in the folder now. Raises `OSError`."""
+        """The content for this file's row; None if it was moved to the folder. Raises `OSError`."""
         content.seek(0)
         if size <= self._limit:
             return content.read()
@@ -52,18 +52,18 @@ class FileStore:
         return None
 
     def open(self, file_id: UUID, content: bytes | None) -> BinaryIO:
-        """A file with this content in its row. Raises `OSError` if it should lie in the folder and does not."""
+        """Open a file, given the content in its row. Raises `OSError` if it should be in the folder and is not."""
         return io.BytesIO(content) if content is not None else self.path(file_id).open("rb")
 
     def path(self, file_id: UUID) -> Path:
-        """Where it lies if it lies in the folder."""
+        """The file's path in the folder, if it is stored there."""
         return self._folder / file_id.hex
 
     def sweep(self, kept: Container[str]) -> None:
-        """Remove those of its files that are none of these, by their ids in hexadecimal."""
+        """Remove all files from the folder except these, given by their ids in hexadecimal."""
         try:
             paths = [path for path in self._folder.iterdir() if OURS.fullmatch(path.name) and path.name not in kept]
-        except FileNotFoundError:  # nothing was ever placed there
+        except FileNotFoundError:  # no file was ever placed there
             return
         except OSError as error:
             logger.warning("files that nobody needs cannot be removed: %s", error)

@@ -3,10 +3,10 @@
     client      `EngineClient` over HTTP: requests to streams, retries while the server is busy, aborts
     abilities   what the server can do, found by asking it
     bodies      a request as the server's JSON, and what comes back
-    shares      seconds by tokens in flight: nobody measures another's GPU
+    shares seconds by tokens in flight, since the GPU is not measured
     http        one server's connections
 
-It needs httptools, as the door does.
+Like the door, it needs httptools.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DeclaredEngine", "connect", "declared_by", "is_foreign"]
 
 
 def is_foreign(url: str) -> bool:
-    """Whether a server over HTTP is meant, and not an engine of our own."""
+    """Whether the URL names a server over HTTP rather than one of our engines."""
     return url.startswith(("http://", "https://"))
 
 

@@ -1,4 +1,4 @@
-"""What a server can do, found by asking it: names and versions say little, and many ignore what they do not know."""
+"""What a server can do, found by asking it: names and versions say little, and many servers ignore unknown fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS: dict[str, Any] = {
     "stop_token_ids": [0],
     "chat_template_kwargs": {"enable_thinking": False},
 }
-_WORD = "zq7"  # which no model answers to a greeting
+_WORD = "zq7"  # a word that no model answers to a greeting
 _SCHEMA = {
     "type": "object",
     "properties": {"word": {"type": "string", "enum": [_WORD]}},
@@ -50,7 +50,7 @@ class SchemaForm(Enum):
 
     @property
     def binds(self) -> bool:
-        """Whether a text can only be one that matches."""
+        """Whether this form guarantees a matching text."""
         return self not in {SchemaForm.JSON_OBJECT, SchemaForm.NONE}
 
     def fields(self, schema: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Abilities:
     limit: str = "max_tokens"
     schema: SchemaForm = SchemaForm.NONE
     fields: frozenset[str] = frozenset()
-    usage: bool = False  # in streams
+    usage: bool = False  # usage in streams
     seeds: bool = False
     logprobs: bool = False
     token_prompts: bool = False
@@ -84,7 +84,7 @@ class Abilities:
 
     @property
     def lacks(self) -> list[str]:
-        """What the server cannot do, and what follows from it. Priorities are sent to none: servers disagree about
+        """The server's missing abilities and their consequences. Priorities are never sent: servers disagree about
         their direction.
         """
         found = []
@@ -114,7 +114,7 @@ async def find_abilities(ask: Ask, model: str) -> Abilities:
         except (InvalidRequestError, ProtocolError):
             return None
         except EngineError as error:
-            if type(error) is EngineError:  # an error within the server, of which a field may well be the cause
+            if type(error) is EngineError:  # an internal error, which a field may have caused
                 return None
             raise
 
@@ -151,7 +151,7 @@ async def find_abilities(ask: Ask, model: str) -> Abilities:
 
 
 async def _schema_form(accepts: Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]) -> SchemaForm:
-    """The first form that has an effect: others ignore what they do not know."""
+    """The first form that has an effect, since servers ignore unknown fields."""
     for form in SchemaForm:
         if form is SchemaForm.NONE:
             break

@@ -20,7 +20,7 @@ def path_of(request: GenerationRequest) -> str:
 
 
 def body_of(request: GenerationRequest, candidate: int, model: str, can: Abilities) -> dict[str, Any]:
-    """The body for one of a request's texts; InvalidRequestError if the server can do nothing like it."""
+    """The body for one of a request's texts; InvalidRequestError if the server lacks a needed ability."""
     sampling = request.sampling
     body: dict[str, Any] = {"model": model, "stream": True, **_prompt(request, can), **_sampling(sampling, can)}
     if can.usage:
@@ -81,7 +81,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _sampling(sampling: SamplingParams, can: Abilities) -> dict[str, Any]:
-    """All that the server takes of it. What is off is sent as off: a server may have defaults of its model's."""
+    """The sampling fields that the server takes. Disabled ones are sent explicitly, against the model's defaults."""
     wanted: dict[str, Any] = {
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,
@@ -99,7 +99,7 @@ def _sampling(sampling: SamplingParams, can: Abilities) -> dict[str, Any]:
 
 
 def expected(request: GenerationRequest, can: Abilities, text: str) -> str:
-    """The text as its reader expects it: of a schema that did not bind, without the fence that models put around it."""
+    """The text as its reader expects it: if the schema did not bind, without the fence that models put around JSON."""
     if request.schema is None or can.schema.binds:
         return text
     fenced = _FENCED.fullmatch(text)

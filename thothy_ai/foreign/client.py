@@ -1,7 +1,7 @@
 """`ForeignEngineClient`: `EngineClient` over any server with OpenAI's API.
 
-A request is a stream for each of its texts. A server that is busy (429, 503) is asked again, later and later, while the
-request counts as in flight; one that is silent, or away, loses the request, which is the queue's to repeat.
+A request is a stream for each of its texts. A busy server (429, 503) is asked again after growing pauses, while the
+request counts as in flight. A silent or unreachable server loses the request, and the queue repeats it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from thothy_ai.foreign.shares import TokenShares
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 60.0  # for one of the questions about abilities: a server may be loading, or full
+ASK_SECONDS = 60.0  # per question about abilities; the server may be loading or full
 LIST_SECONDS = 5.0  # for its list of models
 MIN_PAUSE, MAX_PAUSE = 0.5, 30.0  # before a busy server is asked again
-BUSY_SECONDS = 10.0  # of refusals alone, after which the server counts as away
+BUSY_SECONDS = 10.0  # of nothing but refusals, until the server counts as lost
 PATIENCE_SECONDS = 300.0  # for a request that a busy server refuses
-LIFE_SECONDS = 3600.0  # of one request
+LIFE_SECONDS = 3600.0  # per request, at most
 CHARACTERS_PER_TOKEN = 4.0  # until the server has said more
 UNKNOWN = -1  # the id of every token: servers send texts
 
@@ -91,7 +91,7 @@ class ForeignText:
 
 
 class ForeignEngineClient:
-    """Implements `EngineClient`. Its session begins with it: what the server does besides is unknown here."""
+    """Implements `EngineClient`. Its session begins with the client: other work of the server is unknown."""
 
     def __init__(self, url: str, key: str | None, declared: DeclaredEngine) -> None:
         """InvalidRequestError for a URL or a key that is none."""
@@ -106,9 +106,9 @@ class ForeignEngineClient:
         self._characters, self._tokens = 10_000 * CHARACTERS_PER_TOKEN, 10_000.0
         self._learning: asyncio.Task[Abilities] | None = None
         self._info: EngineInfo | None = None
-        self._adapters: dict[str, str] = {}  # the server's names of those that it lists, by the names for jobs
+        self._adapters: dict[str, str] = {}  # the server's names by the names for jobs
         self._adapter_changes = 0
-        self._ambiguous: set[str] = set()  # names of several adapters, which were warned of
+        self._ambiguous: set[str] = set()  # names shared by several adapters, already warned about
         self._session_id, self._began = str(uuid4()), time.time()
         self._accepting = True
         self._reason = ConnectionLostError(f"not connected to {url}")
@@ -116,7 +116,7 @@ class ForeignEngineClient:
 
     @property
     def connected(self) -> bool:
-        """Whether the server answered last, and what it can do is known."""
+        """Whether the server's abilities are known and it answered last time."""
         return self._info is not None
 
     async def start(self) -> None:
@@ -126,7 +126,7 @@ class ForeignEngineClient:
             self._learning.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def info(self) -> EngineInfo:
-        """Asks the server for its models, so that one that is away is noticed."""
+        """Ask the server for its models, which also notices a lost server."""
         await self.start()
         if not self.connected:
             await self.abilities()
@@ -171,10 +171,10 @@ class ForeignEngineClient:
         raise EngineError(f"{self._server.url} does not say which tokens its model has")
 
     async def take_abandoned_usage(self) -> AbandonedUsage:
-        return AbandonedUsage(self._session_id)  # a client that leaves takes its record along
+        return AbandonedUsage(self._session_id)  # the record ends with the client
 
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:  # noqa: ARG002 - the protocol's
-        """Nobody knows what another's server did."""
+        """Always possible: the server does not say."""
         return True
 
     async def stop_accepting(self) -> None:
@@ -269,7 +269,7 @@ class ForeignEngineClient:
         )
 
     def _named(self, adapted: Iterable[str]) -> dict[str, str]:
-        """The server's adapters by the names that jobs give them, without those that one name would stand for."""
+        """The server's adapters by their names for jobs, without ambiguous ones."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for name in adapted:
             found[plain_name(name.rpartition("/")[2])].append(name)
@@ -327,7 +327,7 @@ class ForeignEngineClient:
             self._lose(error)
 
     async def _write(self, request: GenerationRequest, number: int, body: dict[str, Any], text: ForeignText) -> None:
-        """Have one text written; again while the server is busy. One that asks too much of the context is cut to it."""
+        """Stream one text, retrying while the server is busy. A text too long for the context is cut to it."""
         path, pause, until = path_of(request), MIN_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while True:
             await self._until_resumed()
@@ -344,7 +344,7 @@ class ForeignEngineClient:
                 limits = body.keys() & {"max_tokens", "max_completion_tokens"}
                 if not limits:
                     raise
-                body = {name: value for name, value in body.items() if name not in limits}  # what the context leaves
+                body = {name: value for name, value in body.items() if name not in limits}  # retry within the context
             else:
                 return
 
@@ -368,7 +368,7 @@ class ForeignEngineClient:
                 whole = "event-stream" not in answer.headers.get("content-type", "")
                 async for events in _whole(answer) if whole else answer.events():
                     for piece in map(piece_of, events):
-                        if piece.text and len(text.pieces) == request.sampling.max_tokens:  # each is a token, or more
+                        if piece.text and len(text.pieces) == request.sampling.max_tokens:  # a piece is a token or more
                             text.finish_reason = FinishReason.LENGTH
                             return
                         gained = self._take(piece, text)
@@ -430,13 +430,13 @@ class ForeignEngineClient:
         return ConnectionLostError(str(self._reason))
 
     def _lose(self, error: EngineError) -> None:
-        """The server may be away: it has to answer before more is sent."""
+        """The server may be lost: it must answer before more is sent."""
         self._reason = ConnectionLostError(str(error))
         self.on_lost()
 
 
 def _best(request: GenerationRequest, choices: Sequence[Choice]) -> Sequence[Choice]:
-    """The `n` likeliest on average, where there are more."""
+    """The `n` texts with the best mean log-probability, if there are more."""
     if request.candidates == request.n:
         return choices
 

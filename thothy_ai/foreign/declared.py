@@ -1,4 +1,4 @@
-"""What the operator says of a server, since it does not say so itself."""
+"""The operator's description of a server, for facts that the server does not report."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class DeclaredEngine:
     silence_seconds: float = 600.0
 
     def name_of(self, model: str) -> str:
-        """By which jobs ask for this model of the server."""
+        """The name by which jobs ask for this model of the server."""
         return self.model_name or plain_name(model.rpartition("/")[2]) or "model"
 
 
 def plain_name(text: str) -> str:
-    """A text as a name in settings: without the characters that those do not have."""
+    """A text as a name in settings, without characters that names cannot have."""
     return _NOT_IN_NAMES.sub("-", text).strip("-")[:100]
 
 
 def declared_by(settings: Settings) -> DeclaredEngine:
-    """What these settings say of the server at their engine URL."""
+    """The settings' description of the server at their engine URL."""
     where = urlsplit(settings.engine_url or "").netloc.rpartition("@")[2]
     return DeclaredEngine(
         gpus=settings.engine_gpus,

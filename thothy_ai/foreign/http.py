@@ -30,7 +30,7 @@ class HttpServer:
     """Owns the connections to one server. Used on one loop. `url` is that of its API, as https://host/v1."""
 
     def __init__(self, url: str, key: str | None = None, silence_seconds: float = 600.0) -> None:
-        """InvalidRequestError for a URL that is none."""
+        """Raises `InvalidRequestError` for an invalid URL."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -170,7 +170,7 @@ class _Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> None:
         self._reader, self._writer, self.url = reader, writer, url
-        self.heard = False  # anything of the answer to the last request
+        self.heard = False  # whether any of the last answer has arrived
 
     async def ask(self, data: bytes, silence_seconds: float) -> None:
         """Send a request, and read up to the end of the answer's headers."""
@@ -186,7 +186,7 @@ class _Connection:
             await self._read()
 
     async def body(self) -> bytes:
-        """What has arrived of the body; nothing at its end."""
+        """The part of the body that has arrived; empty at its end."""
         while not self._body and not self._complete:
             try:
                 await self._read()
@@ -209,7 +209,7 @@ class _Connection:
             headers = self.answer.headers
             if not self._begun or "content-length" in headers or "transfer-encoding" in headers:
                 raise ConnectionLostError(f"{self.url} closed the connection")
-            self._complete = True  # such a body ends with its connection
+            self._complete = True  # this body ends with its connection
             return
         self.heard = True
         try:

@@ -29,7 +29,7 @@ MAX_PAUSE = 120.0  # seconds, whatever a server says
 
 
 class BusyError(EngineError):
-    """The server takes no request now. `seconds`: after which it says that it will."""
+    """The server takes no request now. `seconds`: the pause that it asks for."""
 
     def __init__(self, says: str, seconds: float | None = None) -> None:
         super().__init__(says)
@@ -43,7 +43,7 @@ class StreamedPiece:
     """
 
     text: str = ""
-    thoughts: str = ""  # which are no part of the text
+    thoughts: str = ""  # not part of the text
     calls: tuple[CallDelta, ...] = ()
     finish_reason: FinishReason | None = None
     logprobs: tuple[float, ...] = ()
@@ -51,7 +51,9 @@ class StreamedPiece:
 
 
 def piece_of(event: Any) -> StreamedPiece:
-    """The first choice's news in an event, or in a whole answer. Raises the error that it carries, or ProtocolError."""
+    """The new part of the first choice in an event, or in a whole answer. Raises the error that it carries, or
+    ProtocolError.
+    """
     try:
         if error := event.get("error"):
             raise error_of(error)
@@ -81,7 +83,7 @@ def _string(value: Any) -> str:
 
 
 def _call(at: int, call: Any) -> CallDelta:
-    """A call, or what it gained; in a whole answer, calls have no index."""
+    """A tool call or its next part; in a whole answer, calls have no index."""
     function = call["function"]
     return CallDelta(
         int(call.get("index", at)), _string(function.get("name") or ""), _string(function.get("arguments") or "")
@@ -118,7 +120,7 @@ def refusal_of(status: int, retry_after: str | None, body: bytes) -> EngineError
         return EngineAuthenticationError(f"{says} (THOTHY_ENGINE_TOKEN is its API key)")
     if status in {408, 429, 502, 503, 504}:
         return BusyError(says, _seconds(retry_after))
-    if status == 404 or status < 400:  # its model or its address is another: no fault of the request
+    if status == 404 or status < 400:  # a wrong model or address, not the request's fault
         return ConnectionLostError(says)
     if status >= 500:
         return EngineError(says)
@@ -135,7 +137,7 @@ def error_of(error: Any) -> EngineError:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Of a Retry-After header; dates are left to the client's own pauses."""
+    """The seconds of a Retry-After header; for dates, the client uses its own pauses."""
     try:
         return max(0.0, min(float(retry_after or "x"), MAX_PAUSE))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whose a server's seconds are: while texts are in flight, each second is divided among them by their tokens.
+"""Attributes a server's seconds to texts: each second is divided among the texts in flight by their tokens.
 
 Tokens in flight are those of the prompt and of the output so far, which a server keeps and attends to. The sum over all
 texts equals the time in which any was in flight.
@@ -17,24 +17,24 @@ class TokenShares:
         self._clock = clock
         self._at = clock()
         self._tokens = 0  # of all in flight
-        self._per_token = 0.0  # seconds that one token in flight from the start would have been given
+        self._per_token = 0.0  # seconds so far for a token in flight from the start
         self._entries: dict[Hashable, _Entry] = {}
         self._busy = 0.0
 
     @property
     def busy_seconds(self) -> float:
-        """In which texts were in flight, until now."""
+        """Seconds until now during which texts were in flight."""
         self._advance()
         return self._busy
 
     def enter(self, text: Hashable, tokens: int) -> None:
-        """A prompt of so many tokens is sent for it."""
+        """Begin a text whose prompt has this many tokens."""
         self._advance()
         self._entries[text] = _Entry(max(1, tokens), self._per_token)
         self._tokens += max(1, tokens)
 
     def add(self, text: Hashable, tokens: int) -> None:
-        """So many tokens of its output have arrived."""
+        """Add this many arrived output tokens to a text."""
         self._advance()
         entry = self._entries[text]
         entry.settle(self._per_token)
@@ -42,7 +42,7 @@ class TokenShares:
         self._tokens += tokens
 
     def leave(self, text: Hashable) -> float:
-        """It has ended; its seconds."""
+        """End a text; returns its seconds."""
         self._advance()
         entry = self._entries.pop(text)
         entry.settle(self._per_token)

@@ -1,7 +1,7 @@
 """Keys of the HTTP API: `thothy_` and twelve hexadecimal digits, which name the key, then a secret of 256 bits.
 
-Only a hash of the whole key is stored. A plain SHA-256 is right for a random secret of that length: there is nothing to
-guess that a slower hash would protect.
+Only a hash of the whole key is stored. A plain SHA-256 is right for a random secret of that length: a slower hash only
+protects secrets that can be guessed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNLIMITED: Final = KeyLimits()
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is stored. `id` is how it begins; `ends_in`: seconds until it expires, by Postgres' clock."""
+    """A key as it is stored. `id` is its beginning; `ends_in`: seconds until it expires, by Postgres' clock."""
 
     id: str
     hash: bytes = field(repr=False)
@@ -53,7 +53,7 @@ class ApiKey:
     ends_in: float | None
 
     def is_key(self, key: str) -> bool:
-        """Whether it is this one: in a time that says nothing of how much of it is right."""
+        """Whether the text is this key, compared in constant time."""
         return compare_digest(self.hash, sha256(key.encode()).digest())
 
 
@@ -108,6 +108,6 @@ def list_keys(connection: Connection) -> list[ApiKey]:
 
 
 def revoke_key(engine: Engine, key_id: str) -> bool:
-    """Revoke a key; False if there is none of this id. One that was revoked before stays so."""
+    """Revoke a key; False if no key has this id. Revoking twice has no effect."""
     with engine.begin() as connection:
         return connection.execute(statement("admin/revoke_key"), {"id": key_id}).rowcount == 1

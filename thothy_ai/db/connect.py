@@ -1,7 +1,7 @@
 """Engines to Postgres, sync and async: timeouts everywhere, and one typed error when it cannot be reached.
 
-A server that accepts no writes is one that cannot be reached: the one that does is elsewhere, and a new connection
-finds it. Each session sets what the code relies on, so that neither a database's nor a role's defaults matter.
+A server that accepts no writes counts as unreachable: the primary is elsewhere, and a new connection finds it. Each
+session sets what the code relies on, so that neither a database's nor a role's defaults matter.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
-ANSWER_SECONDS = 15.0  # for one statement, unless a caller knows of longer ones
-ANSWER_MARGIN = 5.0  # seconds from a limit that Postgres keeps for a statement to the one for its answer
+ANSWER_SECONDS = 15.0  # for one statement, unless a caller allows more
+ANSWER_MARGIN = 5.0  # seconds added to a statement's limit in Postgres while waiting for its answer
 USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keepalives only notice an idle connection
 # Postgres' side of the connection: a client whose machine is gone must not keep its locks for hours.
 SERVER_OPTIONS = "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
@@ -81,11 +81,11 @@ MESSAGES_WITHOUT_CODE = (
     (r"the database system is |not (yet |currently )?accepting connections", "57P03"),
     (r"session is read-only|server is in hot standby mode", READ_ONLY),
 )
-SEVERAL_ATTEMPTS = "All failures were:\n"  # psycopg's, before one for each host
+SEVERAL_ATTEMPTS = "All failures were:\n"  # psycopg's, before a line per host
 ATTEMPT = re.compile(
     r"^- host: '?(.*?)'?, port: '?(\d+)'?, hostaddr: (?:'[^']*'|None): (.*?)(?=^- host: |\Z)", re.MULTILINE | re.DOTALL
 )
-# Lost with the server, or with its role: statements on other connections to it would fail, too.
+# Errors of a lost server or role: statements on its other connections would fail as well.
 LOST = {READ_ONLY, "57P01", "57P02", "57P03", "57P04", "57P05"}
 SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
 STARTUP_REFUSED = "unsupported startup parameter"  # what pgbouncer says of `options`
@@ -153,7 +153,7 @@ def make_async_engine(
 
 
 def _keep_sessions(engine: Engine, settings: Settings, session: Mapping[str, str]) -> None:
-    """Begin each session with what the code relies on, and let go of those to a server that lost its role."""
+    """Set up each session as the code relies on it, and drop sessions to a server that lost its role."""
     mode = settings.database_pooler
 
     def begin(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
@@ -169,7 +169,7 @@ def _keep_sessions(engine: Engine, settings: Settings, session: Mapping[str, str
         connection.autocommit = before
 
     def check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection) -> None:
-        # A new connection may be to a standby that is read from on purpose; one that is used again may be outdated.
+        # A new connection to a standby may be intended; a reused one may be outdated.
         if not record.info.pop("new", False) and accepts_no_writes(
             cast("psycopg.Connection", record.driver_connection)
         ):
@@ -279,7 +279,7 @@ def _cause_of_all(message: str) -> str:
     causes = {}
     for host, port, text in attempts:
         lines = text.strip().splitlines()
-        last = ([line for line in lines if " failed: " in line] or lines[:1])[-1]  # others are hints
+        last = ([line for line in lines if " failed: " in line] or lines[:1])[-1]  # the other lines are hints
         causes[f"{host}:{port}"] = " ".join(last.rpartition(" failed: ")[2].split())  # without the address
     if len(set(causes.values())) == 1:
         return next(iter(causes.values()))

@@ -1,4 +1,4 @@
-"""Links to the web console that sign in once: only a hash of each is stored, until it is used or too old."""
+"""One-time sign-in links to the web console: only a hash of each is stored, until the link is used or expires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINK_SECONDS: Final = 15 * 60
 def make_link(engine: Engine, name: str, role: str, tenant: str | None, *, personal: bool = True) -> str:
     """The token of a link that signs in once, within `LINK_SECONDS`, as `name`; `tenant` None: for all tenants.
 
-    A name that is not `personal` may be several people's.
+    A name that is not `personal` can belong to several people.
     """
     token = token_urlsafe(24)
     wanted = {

@@ -17,21 +17,21 @@ NOW = func.now()
 
 
 class DecisionRow(Base):
-    """What a person decided on a version of a job's artifact. It ends with its job."""
+    """A person's decision on a version of a job's artifact. The row is deleted with its job."""
 
     __tablename__ = "decision"
 
     job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     decided_at: Mapped[datetime] = mapped_column(primary_key=True, server_default=func.clock_timestamp())
     version: Mapped[int]
-    attempt: Mapped[int]  # the job's last one by then
+    attempt: Mapped[int]  # the job's last attempt at that time
     tenant: Mapped[str]
     action: Mapped[str]
     decided_by: Mapped[str]  # the name of a person, or the id of a key
     note: Mapped[str | None]
-    voice: Mapped[str | None]  # of which an approved artifact is an example
-    locale: Mapped[str | None]  # of such an example
-    example: Mapped[str | None]  # its text
+    voice: Mapped[str | None]  # the voice that the artifact is an example of
+    locale: Mapped[str | None]  # the example's locale
+    example: Mapped[str | None]  # the example's text
 
     __table_args__ = (
         one_of("action", Action),
@@ -41,7 +41,7 @@ class DecisionRow(Base):
 
 
 class ArtifactVersionRow(Base):
-    """A version of a job's artifact that a person wrote. It ends with its job."""
+    """A version of a job's artifact that a person wrote. The row is deleted with its job."""
 
     __tablename__ = "artifact_version"
 
@@ -72,19 +72,19 @@ class BriefRow(Base):
 
 
 class MeasuredVerifierRow(Base):
-    """How many doubts of a verifier of claims were right, and how many were wrong, when it was measured last."""
+    """How many doubts of a verifier were right and how many were wrong in its latest measurement."""
 
     __tablename__ = "measured_verifier"
 
     name: Mapped[str] = mapped_column(primary_key=True)
-    weights: Mapped[str] = mapped_column(primary_key=True)  # a digest: others have the same name
+    weights: Mapped[str] = mapped_column(primary_key=True)  # a digest, since names are not unique
     found: Mapped[int]
     false_alarms: Mapped[int]
     measured_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
 class ReviewDraftRow(Base):
-    """Who looks at an artifact in the console, in which session, and what they have written and not decided."""
+    """Who is viewing an artifact in the console, in which session, and their unsaved texts."""
 
     __tablename__ = "review_draft"
 
@@ -92,7 +92,7 @@ class ReviewDraftRow(Base):
     session: Mapped[UUID] = mapped_column(primary_key=True)
     viewer: Mapped[str]
     name: Mapped[str]
-    version: Mapped[int]  # that the texts are about
+    version: Mapped[int]  # the version that the texts edit
     seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
     texts: Mapped[dict[str, Any] | None]  # by their fields, and notes
 
@@ -115,7 +115,7 @@ class ConsoleLinkRow(Base):
 
     digest: Mapped[bytes] = mapped_column(primary_key=True)
     name: Mapped[str]
-    personal: Mapped[bool]  # somebody gave the name: it is not that of the account that made the link
+    personal: Mapped[bool]  # a given name, not the account that made the link
     role: Mapped[str]
     tenant: Mapped[str | None]
     expires_at: Mapped[datetime]
@@ -140,7 +140,7 @@ class ConsoleSessionRow(Base):
 
 
 class AuditRow(Base):
-    """A change that a person made in the console. `tenant` NULL: it concerns more than one."""
+    """A change that a person made in the console. `tenant` NULL: it affects several tenants."""
 
     __tablename__ = "audit_log"
 

@@ -1,4 +1,4 @@
-"""Connections of psycopg that wait for a server only so long, and know when it no longer accepts writes.
+"""psycopg connections with bounded waits that notice when a server no longer accepts writes.
 
 The kernel acknowledges what a stopped server or pooler never reads, so that neither TCP's timeouts nor Postgres' own
 end a wait. Here every wait ends: at the limit of its connection, or with the block of `within` that it is in.
@@ -26,7 +26,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
 T = TypeVar("T")
 
 INTERVAL = 0.1  # seconds between two looks for Ctrl-C; psycopg's default
-MIN_WAIT = 0.2  # for what ends a transaction whose last statement was answered just in time
+MIN_WAIT = 0.2  # to end a transaction whose last statement was answered just in time
 POOL_SECONDS = 30.0  # until a connection comes free
 
 _deadline: ContextVar[float | None] = ContextVar("database_deadline", default=None)  # of time.monotonic()
@@ -34,7 +34,7 @@ _deadline: ContextVar[float | None] = ContextVar("database_deadline", default=No
 
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """Statements in this block are answered within `seconds`, or fail as those of an unreachable server do.
+    """Statements in this block are answered within `seconds`, or fail as with an unreachable server.
 
     It takes the place of the limits that connections have; None leaves them. An inner block cannot extend an outer one.
     """
@@ -50,13 +50,13 @@ def within(seconds: float | None) -> Iterator[None]:
 
 
 def seconds_left(limit: float | None) -> float | None:
-    """How long the next wait may take, where `limit` holds outside of `within`. None: indefinitely."""
+    """Seconds for the next wait; outside of `within`, `limit` holds. None: no bound."""
     deadline = _deadline.get()
     return limit if deadline is None else max(deadline - time.monotonic(), MIN_WAIT)
 
 
 def accepts_no_writes(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """Whether the server said so with its last answer: it is a standby, or a primary that was demoted.
+    """Whether the server's last answer reported a standby, or a demoted primary.
 
     Postgres reports both parameters with every change since version 14.
     """
@@ -85,7 +85,9 @@ class MomentLoader(Loader):
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> bool:
-    """Wait at most so long; whether one became readable. Unlike `select`, it takes descriptors above 1,023."""
+    """Wait at most this long; returns whether a descriptor became readable. Unlike `select`, it takes descriptors above
+    1,023.
+    """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -93,7 +95,7 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> bool:
 
 
 class _Bounded:
-    """What the connections of both sorts share. `answer_seconds` limits each wait; None is no limit."""
+    """Shared by blocking and asynchronous connections. `answer_seconds` limits each wait; None is no limit."""
 
     answer_seconds: float | None = None
     pgconn: psycopg.pq.abc.PGconn

@@ -1,4 +1,4 @@
-"""What several statements share, written once: orders, predicates, intervals and limits.
+"""Fragments shared by several statements: orders, predicates, intervals and limits.
 
 A statement names a fragment in braces: `ORDER BY {planned_order}`. `statements.py` replaces it by its text when it
 reads the file. Fragments do not qualify column names: a statement that uses one must keep those names unambiguous.
@@ -26,19 +26,19 @@ WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
-UNDECIDED: Final = "review IN ('needs_review', 'needs_edit', 'held')"  # of a job: a person has the next word
+UNDECIDED: Final = "review IN ('needs_review', 'needs_edit', 'held')"  # of a job that waits for a person
 # An attempt at the job left a draft that a person may edit.
 DRAFTED: Final = "EXISTS (SELECT FROM artifact WHERE artifact.job_id = job.id AND artifact.draft)"
-DECIDED: Final = "review IN ('approved', 'rejected')"  # a person has had it
+DECIDED: Final = "review IN ('approved', 'rejected')"  # of a job that a person has decided on
 OPEN_BATCH: Final = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
-QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
+QUEUED: Final = "queued"  # the channel, after the schema's name, whose NOTIFY wakes the dispatcher
 FINISHED: Final = "finished"  # the channel whose notifications list the ids of jobs that have ended
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
 BATCHES: Final = "batches"  # the channel that says that there is something to do for batches of OpenAI's API
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
 DEATHS_TO_RUN_ALONE: Final = 3  # engine deaths charged to a job, from which on nothing else runs on its engine
-DEATHS_FOR_SMALL_GROUPS: Final = 2  # from which on few other charged jobs run beside it
+DEATHS_FOR_SMALL_GROUPS: Final = 2  # from which on few other charged jobs run with it
 FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for longer has ended
 ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
@@ -48,7 +48,7 @@ HEARD_OF: Final = f"heartbeat_at > now() - {ENGINE_SILENCE}"
 DELAY_MARGIN: Final = (
     "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
 )
-# When a job may start, of what was asked for: `not_before`, which is NULL if nothing was.
+# When a job may start: the requested `not_before`; NULL if none was requested.
 START: Final = f"""coalesce(not_before, now()) AS not_before,
            CASE WHEN not_before > now() THEN not_before END AS scheduled_for,
            coalesce(not_before > now() + {DELAY_MARGIN}, false) AS delayed"""
@@ -74,9 +74,9 @@ inserted AS (
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id
 )"""  # noqa: S608 - constants
-# May be dispatched now.
+# The job can be dispatched now.
 DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}"
-# By which jobs ask for what an engine session serves: its model, and its adapters.
+# The names by which jobs ask for an engine session: its model and its adapters.
 MODEL_NAMES: Final = (
     "array_prepend(engine_session.model_name, ARRAY(SELECT jsonb_object_keys(engine_session.adapters)))"
 )
@@ -86,7 +86,7 @@ ADAPTER: Final = """coalesce(nullif(
             coalesce((SELECT model_alias.model_name FROM model_alias WHERE alias = job.model), job.model),
             CAST(:model_name AS text)
         ), '')"""
-# Each adapter that an engine was heard to have, and the model that it adapts.
+# Each adapter of an engine with a recent heartbeat, and the model that it adapts.
 ADAPTERS_SERVED: Final = f"""(
     SELECT DISTINCT ON (adapter_name) adapter_name, engine_session.model_name AS base
     FROM engine_session CROSS JOIN jsonb_object_keys(adapters) AS adapter_name
@@ -106,7 +106,7 @@ NOT_PAUSED: Final = f"""(
     AND tenant NOT IN (SELECT name FROM queue_pause WHERE scope = 'tenant')
     AND (job.model IS NULL OR job.model NOT IN ({PAUSED_MODELS}))
 )"""  # noqa: S608 - constants
-# Of a queued job: it is paused, or every engine that was heard of is.
+# Of a queued job: the job or every live engine is paused.
 HELD: Final = f"""(NOT {NOT_PAUSED} OR coalesce((
     SELECT bool_and(engine_name IN (SELECT name FROM queue_pause WHERE scope = 'engine'))
     FROM engine_session
@@ -203,7 +203,7 @@ NEXT_DUE: Final = f"""
         WHERE place <= places
     )
 """  # noqa: S608 - constants
-# Of a job that is lost with a machine or a worker once more: it may well be what takes them down.
+# Of a job that is lost with a machine or a worker yet again, and may be what takes them down.
 LOST_TOO_OFTEN: Final = f"""(
     SELECT count(*) >= {FREE_MACHINE_LOSSES}
     FROM attempt
@@ -218,7 +218,7 @@ STANDING: Final = (
     " WHERE sent.job_id = e.job_id AND sent.action = 'send_back' AND sent.version >= e.version)"
 )
 # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
-# fields, against which least was found. What was sent back is nobody's choice once there is another draft.
+# fields, against which least was found. A draft that was sent back is not chosen once there is another.
 BEST_DRAFT: Final = (
     "(artifact.draft OR verdict = 'accepted') DESC,"
     " (SELECT count(*) FROM decision AS sent WHERE sent.job_id = artifact.job_id AND sent.action = 'send_back'"
@@ -230,7 +230,7 @@ BEST_DRAFT: Final = (
     " FROM jsonb_array_elements(artifact.findings) AS found),"
     " artifact.attempt DESC"
 )
-# What the last attempt made that was rejected, for the next one. A person who sent it back did so with a note.
+# The last attempt's rejected output, for the next attempt. A person who sent it back did so with a note.
 REJECTED_BEFORE: Final = (
     "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
     "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
@@ -274,7 +274,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " OR (state = 'running' AND worker = :worker))",
     "of_tenant": "tenant = coalesce(CAST(:tenant AS text), tenant)",
     "hints": "unnest(CAST(:ids AS uuid[]), CAST(:dispatch_nos AS integer[]))",
-    # A filter that is NULL lets everything through.
+    # A filter that is NULL matches everything.
     "selected_dead": "state = 'dead'"
     " AND finished_at >= coalesce(CAST(:since AS timestamptz), '-infinity')"
     " AND finished_at < coalesce(CAST(:until AS timestamptz), 'infinity')"
@@ -306,7 +306,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " FROM (SELECT id, tenant, digest FROM known UNION ALL SELECT id, tenant, digest FROM stored) AS found"
     " GROUP BY tenant, digest)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
-    # Engine sessions that have ended, and for which no job runs any more.
+    # Engine sessions that have ended and have no running jobs.
     "unsettled": "ended_at IS NOT NULL AND settled_at IS NULL"
     " AND NOT EXISTS (SELECT FROM job WHERE state = 'running' AND engine_session_id = engine_session.id)",
     # Attempts without output whose usage is not recorded.

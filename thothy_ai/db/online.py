@@ -1,4 +1,4 @@
-"""How a migration runs beside live traffic: it waits for a lock only briefly, and builds indexes concurrently.
+"""Runs migrations during live traffic: waits for locks are brief, and indexes are built concurrently.
 
 A statement that waits for a table's lock blocks every later statement on that table. It therefore gives up soon, and
 `migrations/env.py` runs the migration again: each can be repeated from its start.
@@ -35,7 +35,7 @@ IS_VALID = text("SELECT bool_or(indisvalid) FROM pg_index WHERE indexrelid = to_
 
 @contextmanager
 def beside_running_work() -> Iterator[None]:
-    """Outside a transaction. Here waiting blocks nothing, and may last as long as the oldest transaction."""
+    """Run outside a transaction. Waiting blocks nothing here, and can last as long as the oldest transaction."""
     with op.get_context().autocommit_block():
         op.execute("SET lock_timeout = 0")
         yield
@@ -53,7 +53,7 @@ def build_index(name: str, definition: str, table: str = "job") -> None:
 def build_partitioned_index(name: str, table: str, definition: str) -> None:
     """Index a partitioned table: its own index first, which is invalid until each partition has one.
 
-    Partitions that are attached meanwhile get theirs then. May be run again.
+    Partitions attached meanwhile get their index on attachment. Safe to repeat.
     """
     op.execute(LIMIT_LOCKS)  # this and attaching wait for locks that writers need
     op.execute(f"CREATE INDEX IF NOT EXISTS {name} ON ONLY {table} {definition}")

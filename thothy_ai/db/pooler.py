@@ -1,4 +1,4 @@
-"""Tells a pooler in transaction mode from Postgres: the service's processes need sessions that stay theirs.
+"""Tells a pooler in transaction mode from Postgres: the service's processes need sessions of their own.
 
 They hold advisory locks, listen for notifications and set a search path, each of which belongs to a session. A pooler
 in session mode keeps all three.

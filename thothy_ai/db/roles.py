@@ -35,7 +35,7 @@ LOCK_NOT_AVAILABLE: Final = "55P03"
 
 OPEN: Final = "state IN ('queued', 'dispatched', 'running')"
 # A role cancels a job, or changes when it is to run; the table's CHECKs keep a waiting job from becoming a running one,
-# and the reverse. What became of its attempts is not the role's to say.
+# and the reverse. The role cannot change the outcome of attempts.
 CANCELLED: Final = "cancel_requested AND state IN ('cancelled', 'running')"
 CHANGED: Final = "NOT cancel_requested AND state = 'queued' AND num_nonnulls(reason, detail) = 0"
 OWN_JOB: Final = "thothy_is_own_job(job_id)"
@@ -53,13 +53,13 @@ POLICIES: Final = (
     ("job_request", "INSERT", None, f"{OWN_JOB} AND {OWN_TEXT}"),
     ("source_text", "SELECT", "tenant = {tenant}", None),
     ("source_text", "INSERT", None, "tenant = {tenant}"),
-    ("source_text", "UPDATE", "tenant = {tenant}", "false"),  # it may lock a text, and not change it
+    ("source_text", "UPDATE", "tenant = {tenant}", "false"),  # a role can lock a text but not change it
     ("job_event", "INSERT", None, f"event IN ('cancelled', 'changed') AND {OWN_JOB}"),
 )
 # Of these tables a role reads only some columns, and it may lock rows that it finds by them.
 READING: Final = {"source_text": ("id", "tenant", "digest")}
 LOCKING: Final = {"source_text": ("digest",)}
-FIRST: Final = "producer_select_{role}"  # the policy that says which tenant a role has
+FIRST: Final = "producer_select_{role}"  # the policy that records the role's tenant
 
 # Postgres gives these rights to everybody, and each takes disk past the policies: the statement that takes one back,
 # whether PUBLIC has it, and whether this session may take it.
@@ -149,7 +149,8 @@ def list_roles(connection: Connection) -> list[Role]:
 
 
 def rights_of_everybody(connection: Connection, *, may_take: bool = False) -> list[str]:
-    """Statements that take from PUBLIC what a tenant's role has by it; with `may_take`, those that we may run.
+    """Statements that revoke from PUBLIC the rights that tenants' roles inherit; with `may_take`, those that we can
+    run.
 
     Such a right lets a tenant fill the disk: with temporary tables or large objects.
     """
@@ -183,7 +184,7 @@ def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def _refuse_existing(connection: Connection, name: str) -> None:
-    """Another call of this name may still come between: the driver's error says so then."""
+    """A concurrent call with this name is still possible; then the driver raises the error."""
     if not connection.scalar(HAS_ROLE, {"name": name}):
         return
     tenant = next((role.tenant for role in list_roles(connection) if role.name == name), None)
@@ -196,7 +197,7 @@ def _refuse_existing(connection: Connection, name: str) -> None:
 
 
 def _allow(connection: Connection, role: Role) -> None:
-    """The rights and policies of a role, those that it has already left out, and no rights that everybody has."""
+    """Grant a role its missing rights and policies, and revoke the harmful rights of PUBLIC."""
     connection.execute(TAKEN_TURNS)
     for statement in rights_of_everybody(connection, may_take=True):
         connection.exec_driver_sql(statement)
@@ -244,7 +245,7 @@ def _run(connection: Connection, statement: sql.Composed) -> None:
 
 
 def _patiently(engine: Engine, act: Callable[[Connection], None]) -> None:
-    """In one transaction, which waits for locks only briefly and is tried again, as a migration is."""
+    """Run in one transaction with brief waits for locks and retries, as for a migration."""
     until = time.monotonic() + online.PATIENCE_SECONDS
     while True:
         try:

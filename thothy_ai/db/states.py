@@ -63,25 +63,25 @@ class ArtifactVerdict(StrEnum):
 
 
 class ReviewState(StrEnum):
-    """What a succeeded job waits for a person to do, or what the person decided. Without one, nothing waits."""
+    """What a succeeded job needs from a person, or what the person decided. None: nothing."""
 
     NEEDS_REVIEW = "needs_review"  # it passed all gates, and has findings
     NEEDS_EDIT = "needs_edit"  # no attempt was accepted; the best draft is kept
     HELD = "held"
     APPROVED = "approved"
     REJECTED = "rejected"
-    SUPERSEDED = "superseded"  # it follows a text that is another now
+    SUPERSEDED = "superseded"  # it follows a text that has changed since
 
 
 class Action(StrEnum):
     """What a person decides on a version of an artifact."""
 
     APPROVE = "approve"
-    EDIT = "edit"  # their text is the next version, and waits for a decision itself
+    EDIT = "edit"  # their text is the next version, which again waits for a decision
     REJECT = "reject"
     SEND_BACK = "send_back"  # the model writes the next version, and is shown the note
     HOLD = "hold"
-    REOPEN = "reopen"  # what was approved or rejected waits again
+    REOPEN = "reopen"  # an approved or rejected artifact waits again
 
 
 class Event(StrEnum):
@@ -92,7 +92,7 @@ class Event(StrEnum):
     REPUBLISHED = "republished"
     DEAD = "dead"
     REJECTED = "rejected"
-    KEPT = "kept"  # no attempt follows, and a person may edit the best draft
+    KEPT = "kept"  # no attempt follows; a person can edit the best draft
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     RELEASED = "released"

@@ -1,12 +1,12 @@
-"""What the statements of the bill share: the sums of usage, and how an engine session's devices, model and residency
-are read. `fragments.py` includes them.
+"""Fragments shared by the bill's statements: the sums of usage, and an engine session's devices, model and residency.
+`fragments.py` includes them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The columns of `usage_by_hour` that are added up.
+# The columns of `usage_by_hour` to sum.
 SUMS: Final = (
     "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
     "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
@@ -161,7 +161,7 @@ def _yields(jobs: str, attempts: str, kept_draft: str) -> str:
 
 
 def usage_fragments(silence: str, best_draft: str) -> dict[str, str]:
-    """The fragments; an engine without a heartbeat for that interval is not resident any more."""
+    """The fragments; an engine without a heartbeat for this interval is no longer resident."""
     until = RESIDENT_UNTIL.replace("<silence>", silence)
     residency = RESIDENCY.replace("<model_name>", MODEL_NAME).replace("<devices>", DEVICES).replace("<until>", until)
     kept_draft = KEPT_DRAFT.format(best_draft=best_draft)

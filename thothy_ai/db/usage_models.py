@@ -42,21 +42,21 @@ class UsageByHourRow(Base):
     saved_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
-    useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of accepted artifacts
-    verification_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a verifying model
+    useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # busy seconds of accepted artifacts
+    verification_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # busy seconds of verifying models
     requests: Mapped[Big] = mapped_column(server_default=ZERO)  # over HTTP, past the queue
-    interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of those requests
+    interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # busy seconds of these requests
     # Of jobs that were deleted, by the hour of their end; of all others, they are read from the jobs themselves.
     with_output: Mapped[Big] = mapped_column(server_default=ZERO)
-    with_artifact: Mapped[Big] = mapped_column(server_default=ZERO)  # no gate is against it
-    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # nothing was found in it at all
+    with_artifact: Mapped[Big] = mapped_column(server_default=ZERO)  # artifacts that no gate rejects
+    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # artifacts without findings
     to_edit: Mapped[Big] = mapped_column(server_default=ZERO)  # succeeded with a draft only
     decided: Mapped[Big] = mapped_column(server_default=ZERO)  # approved or rejected by a person
     approved: Mapped[Big] = mapped_column(server_default=ZERO)
     draft_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of drafts that waited for a person
     redeemed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of drafts that a person approved
     closed_seconds: Mapped[float | None]  # resident and busy seconds when the hour was closed; NULL until then
-    revised_at: Mapped[datetime | None]  # when they last changed after that
+    revised_at: Mapped[datetime | None]  # last change after closing
 
 
 class InteractiveUsageRow(Base):
@@ -78,7 +78,7 @@ class InteractiveUsageRow(Base):
     cached_tokens: Mapped[Big]
     output_tokens: Mapped[Big]
     compute_seconds: Mapped[float]
-    useful_seconds: Mapped[float]  # of them, of requests that were answered
+    useful_seconds: Mapped[float]  # seconds of answered requests
 
     __table_args__ = (Index("ix_interactive_usage_minute", "minute"),)
 
@@ -109,7 +109,7 @@ class DrainRow(Base):
     attempts: Mapped[Big] = mapped_column(server_default=ZERO)
     with_output: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs that produced output
     with_artifact: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs with an artifact that no gate is against
-    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs with one in which nothing was found at all
+    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs with an artifact without findings
     peak_depth: Mapped[Big] = mapped_column(server_default=ZERO)  # most jobs open and due at once
     wait_p50: Mapped[float | None]  # seconds
     wait_p95: Mapped[float | None]
@@ -120,5 +120,5 @@ class DrainRow(Base):
     resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # device-seconds
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)
-    draft_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of drafts kept for a person
+    draft_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # busy seconds of drafts kept for a person
     recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -68,12 +68,12 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 
 def ordinary_queue(engine: str) -> Queue:
-    """What a worker beside this engine consumes."""
+    """The queue that this engine's worker consumes."""
     return _queue(list_names(engine).ordinary)
 
 
 def urgent_queue(engine: str) -> Queue:
-    """The same for urgent jobs."""
+    """The queue of this engine's urgent jobs."""
     return _queue(list_names(engine).urgent)
 
 
@@ -86,7 +86,7 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "socket_timeout": SOCKET_TIMEOUT,
         "socket_connect_timeout": CONNECT_TIMEOUT,
         "socket_keepalive": True,
-        "max_retries": 1,  # of a publisher that finds no Redis: the dispatcher retries by itself
+        "max_retries": 1,  # for publishing without Redis: the dispatcher itself retries
         "interval_start": 0,
     }
 
@@ -97,5 +97,5 @@ def _queue(name: str) -> Queue:
 
 
 def _run(job_id: str, dispatch_no: int) -> None:
-    """What a message asks for; `EnginePool` takes it before Celery would call it."""
+    """The task that a message names. `EnginePool` takes it before Celery would call this."""
     raise RuntimeError(f"job {job_id}, dispatch {dispatch_no}: needs an EnginePool, start workers with `thothy worker`")

@@ -1,8 +1,8 @@
-"""`Books`: keeps the record of what was used: closes hours (`usage_by_hour`), settles engine sessions, records drains.
+"""`Books`: keeps the record of usage: closes hours (`usage_by_hour`), settles engine sessions, records drains.
 
-An hour is closed an hour after its end: its attempts are summed once. What changes an attempt later (a session that is
-settled, usage that is reported late) adds the difference to the hour and says when. Each rule may run twice: the second
-run finds nothing to do.
+An hour is closed an hour after its end: its attempts are summed once. A later change to an attempt (a settled session,
+usage reported late) adds the difference to the hour, with its time. Each rule can run twice: the second run finds
+nothing to do.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-OPEN_HOURS = 1  # an hour stays open that long after its end
-USAGE_SECONDS = 5.0  # in one run
-HOURS_AT_ONCE = 6  # of a backlog, in one transaction
-RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
+OPEN_HOURS = 1  # hours that an hour stays open after its end
+USAGE_SECONDS = 5.0  # per run
+HOURS_AT_ONCE = 6  # hours of a backlog per transaction
+RESTATED = timedelta(hours=48)  # how far back heartbeats can add residency
 SECONDS, PATIENT_SECONDS = 120, 3600
 LIMITS = text(f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{SECONDS}s'")
-# A drain of millions of jobs is sorted a few times, while nothing waits for it.
+# The figures of a drain of millions of jobs need several sorts, and nothing waits for them.
 PATIENT = text(f"{LIMITS.text}; SET LOCAL statement_timeout = '{PATIENT_SECONDS}s'; SET LOCAL work_mem = '128MB'")
-JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
+JOIN_SECONDS = 5.0  # that an ending process waits for the recording of a drain
 
 
 class Books:
-    """Owned by the reaper, on a connection of its own: what these rules lock must not wait for the leader's session."""
+    """Owned by the reaper, on its own connection, so that these rules' locks do not depend on the leader's session."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class Books:
         self._failure: Exception | None = None  # of the last recording
 
     def usage(self) -> None:
-        """Close the hours that are over; a long backlog in several transactions, and in several runs."""
+        """Close the hours that are over; a long backlog takes several transactions and runs."""
         until, more = time.monotonic() + USAGE_SECONDS, True
         while more and time.monotonic() < until:
             with self._transaction() as connection:
@@ -58,8 +58,8 @@ class Books:
             settle_sessions(connection)
 
     def drains(self) -> None:
-        """Record the drains that ended since the last one that is recorded: on a thread, since leases must not wait for
-        the figures of a large one. Raises what the last recording failed of, so that the rule counts it.
+        """Record the drains that ended since the last recorded one, on a thread, since leases must not wait for the
+        figures of a large drain. Raises the last recording's error, so that the rule counts it.
         """
         if self._recording is None or not self._recording.is_alive():
             failure, self._failure = self._failure, None
@@ -69,7 +69,7 @@ class Books:
                 raise failure
 
     def close(self) -> None:
-        """Close the connections. A drain that is being recorded then is recorded by the next leader."""
+        """Close the connections. The next leader records a drain whose recording this interrupts."""
         if self._recording is not None:
             self._recording.join(JOIN_SECONDS)
         self._engine.dispose()
@@ -103,7 +103,7 @@ def close_hours(engine: Engine, *, open_hours: int = OPEN_HOURS) -> bool:
 def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: int = HOURS_AT_ONCE) -> bool:
     """Close at most `most` hours that ended `open_hours` ago, in this transaction; returns whether any was closed.
 
-    Two statements: what the first one locks must be locked before the second one's snapshot is taken.
+    Two statements: the first one's locks must be held before the second one takes its snapshot.
     """
     wanted = {"hours": most, "open_hours": open_hours}
     row = connection.execute(statement("queue/lock_hours"), wanted).one_or_none()
@@ -117,7 +117,7 @@ def close_some(connection: Connection, *, open_hours: int = OPEN_HOURS, most: in
 def settle_sessions(connection: Connection) -> None:
     """Settle the engine sessions that have ended, in this transaction.
 
-    Two statements: usage that the first one waits for is in the second one's snapshot.
+    Two statements: the second one's snapshot has the usage that the first one waited for.
     """
     if ids := connection.execute(statement("queue/lock_sessions")).scalars().all():
         connection.execute(statement("queue/settle_sessions"), {"ids": ids})

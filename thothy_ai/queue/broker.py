@@ -1,4 +1,4 @@
-"""`Broker`: the hints in Redis. Publishes them in Celery's message format, and reads back which are waiting."""
+"""`Broker`: the hints in Redis. Publishes hints in Celery's message format, and reads which are waiting."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Broker:
                 self._redis.srem(engines_key(self._settings), *engines)
 
     def remove(self, hints: Collection[Hint], engine: str) -> None:
-        """Remove these hints, which are stale, from the lists of this engine; what is published meanwhile stays."""
+        """Remove these stale hints from the lists of this engine; hints published meanwhile stay."""
         for key in list_keys(self._settings, engine):
             with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
                 for element in self._elements(key):
@@ -137,7 +137,7 @@ class Broker:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Let go of all connections after an error: a server that has become a replica keeps them open."""
+        """Drop all connections after an error, since a server that has become a replica keeps them open."""
         try:
             with reaching_redis(self._settings):
                 yield

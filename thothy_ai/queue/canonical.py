@@ -27,7 +27,7 @@ class Canonical:
     kind: str
     request: str
     source_key: str
-    model: str | None = None  # that jobs of its kind run on unless they name another
+    model: str | None = None  # the default model of jobs of its kind
 
     def digest(self, tenant: str) -> str:
         """Equal for the same request of the same tenant."""
@@ -37,7 +37,7 @@ class Canonical:
 def canonical(request: Request, *, by_name: bool = False) -> Canonical:
     """The request as the queue keeps it. Raises `InvalidJobError`, naming the field.
 
-    `by_name`: its brief may be the name of a stored one, which takes its place later.
+    `by_name`: its brief can be the name of a stored brief, to be replaced later.
     """
     try:
         kind = registry.kind_of(request)
@@ -58,6 +58,6 @@ def canonical(request: Request, *, by_name: bool = False) -> Canonical:
 
 
 def invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:
-    """The first thing that is wrong with a request, naming the field."""
+    """The first problem of a request, naming the field."""
     field, message = first_problem(error, model.model_fields)
     return InvalidJobError(field or "request", message)

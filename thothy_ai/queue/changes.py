@@ -1,4 +1,4 @@
-"""When a waiting job is to run: what its priority and times may be, and changes of them."""
+"""Priorities and times of waiting jobs: their limits, and changes of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thothy_ai.queue.moments import RANGE, nameable
 
 
 class Keep(Enum):
-    """Stands for what a job has; None is a time that it is not to have."""
+    """Stands for a job's present value; None removes a time."""
 
     AS_IT_IS = auto()
 
@@ -23,7 +23,7 @@ KEEP: Final = Keep.AS_IT_IS
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What changes of waiting jobs. Times carry a time zone; None removes one. Raises `InvalidJobError`."""
+    """A change of waiting jobs. Times carry a time zone; None removes one. Raises `InvalidJobError`."""
 
     priority: int | Keep = KEEP
     deadline: datetime | Keep | None = KEEP
@@ -41,7 +41,7 @@ class Change:
         )
 
     def parameters(self) -> dict[str, str]:
-        """Of `queue/change`: what is given as JSON, and in words."""
+        """Parameters of `queue/change`: the given values as JSON, and in words."""
         given = self._given()
         words = ", ".join(f"no {name}" if value is None else f"{name} {value}" for name, value in given.items())
         return {"change": json.dumps(given), "detail": words.replace("_", " ")}
@@ -56,7 +56,7 @@ class Change:
 
 
 def require_times(deadline: object, not_before: object, now: datetime) -> None:
-    """Raise `InvalidJobError` for times that no job can have, and for those between which it cannot run."""
+    """Raise `InvalidJobError` for impossible times, and for an impossible order of them."""
     _require_moment("deadline", deadline)
     _require_moment("not_before", not_before)
     if isinstance(deadline, datetime):
@@ -71,7 +71,7 @@ def too_late() -> InvalidJobError:
 
 
 def require_whole(field: str, value: object, low: int, high: int) -> None:
-    """Raise `InvalidJobError` for what is not a whole number of this range."""
+    """Raise `InvalidJobError` unless the value is a whole number in this range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidJobError(field, f"{value!r} is not a whole number from {low} to {high}")
 

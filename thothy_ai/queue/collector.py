@@ -33,11 +33,11 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-OTHER_MODELS = "(others)"  # which no model can be called
+OTHER_MODELS = "(others)"  # not a possible name of a model
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
 READING_SECONDS = 5.0  # between two readings
-READING_SHARE = 30  # times what the last reading took, at least: a long queue is not counted all the time
-STALE_SECONDS = 60.0  # after which a reading that is late counts as missing: Postgres does not answer
+READING_SHARE = 30  # pause after a reading, at least, in multiples of its duration
+STALE_SECONDS = 60.0  # until a late reading counts as missing, because Postgres does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class QueueReading:
     lost: tuple[tuple[str, str, float], ...] = ()  # engine, machine, seconds since it was ready
     decided: tuple[tuple[str, int, int], ...] = ()  # kind, jobs decided on, jobs approved
     resident_seconds: float = 0.0
-    seconds: float = 0.0  # that the reading took
+    seconds: float = 0.0  # duration of the reading
 
 
 class QueueCollector(Collector):
@@ -63,7 +63,7 @@ class QueueCollector(Collector):
         self._good_until = math.inf
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not query Postgres."""
+        """Return nothing: registering must not query Postgres."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -103,7 +103,7 @@ class QueueCollector(Collector):
 def export_queue(settings: Settings, list_lengths: Callable[[], tuple[float, float]]) -> None:
     """Export the queue's metrics from this process, over a connection of its own, if metrics are served.
 
-    `list_lengths` reads from Redis how many hints wait in all, and of them urgent ones; NaN when it cannot be reached.
+    `list_lengths` reads from Redis how many hints wait, in all and urgent; NaN when Redis cannot be reached.
     """
     if not settings.metrics_port:
         return

@@ -1,4 +1,4 @@
-"""Operators' controls of the queue: to stop dispatching, to resume, and to dispatch at once."""
+"""Operators' controls of the queue: stop dispatching, resume, and dispatch at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAKE_DISPATCHER = text(f"SELECT {FRAGMENTS['wake_dispatcher']}")
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Whether the queue is paused, since when it is or is not, and the note of the pause."""
+    """Whether the queue is paused, since when that holds, and the note of the pause."""
 
     paused: bool = False
     changed_at: datetime | None = None
@@ -23,7 +23,7 @@ class Control:
 
 
 def set_paused(engine: Engine, *, paused: bool, note: str | None = None) -> Control:
-    """Stop or resume dispatching. Jobs that are dispatched or running go on. Returns what held before.
+    """Stop or resume dispatching. Dispatched and running jobs continue. Returns the previous state.
 
     A queue that is already paused keeps its time, and its note unless there is a new one.
     """

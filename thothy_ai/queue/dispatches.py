@@ -13,13 +13,13 @@ from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.queue.routing import DueJob, EngineLoad, JobRouter, RunningEngine
 from thothy_ai.settings import Settings
 
-ANSWER_SECONDS = 5.0  # for which a worker waits for its engine before it shows that it reaches it
+ANSWER_SECONDS = 5.0  # a worker's wait for its engine's answer before it reports its presence
 SILENT_HEARTBEATS = 2  # of a worker that counts as lost, each with an answer that did not come
 Ask = Callable[..., Sequence[Any]]  # the rows of a statement by its name, with its parameters
 
 
 class Dispatch(NamedTuple):
-    """What was dispatched to one engine, in planned order."""
+    """The jobs dispatched to one engine, in planned order."""
 
     engine: str
     ordinary: list[Hint]
@@ -39,7 +39,7 @@ class Dispatches:
         self._router = JobRouter(settings.dispatch_min_depth)
 
     def recall_sources(self) -> None:
-        """Learn where sources are from the jobs that are dispatched or running: another dispatcher sent them."""
+        """Learn the sources' engines from dispatched and running jobs, which another dispatcher sent."""
         for row in self._ask("queue/sources"):
             self._router.sources.remember(row.source_key, row.engine_name)
 
@@ -60,7 +60,9 @@ class Dispatches:
     def dispatch(
         self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths], max_urgent: int
     ) -> Iterator[Dispatch]:
-        """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
+        """Dispatch as many jobs as these engines have room for; yields each engine's jobs, to publish before the
+        next.
+        """
         loads = self._router.loads(engines, depths, max_urgent)
         if len(loads) == 1:
             yield from self._dispatch_next(*loads.values())
@@ -77,7 +79,7 @@ class Dispatches:
                 yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
 
     def _dispatch_next(self, load: EngineLoad) -> Iterator[Dispatch]:
-        """Where there is one engine, nothing is to be routed: one statement chooses the jobs and dispatches them."""
+        """With one engine there is nothing to route: a single statement chooses and dispatches the jobs."""
         name = load.engine.name
         if not (limit := _room([load])):
             return
@@ -99,10 +101,10 @@ class Dispatches:
     def hand_over(
         self, engines: Sequence[RunningEngine], depths: Mapping[str, ListLengths], fed: Collection[str]
     ) -> Iterator[Dispatch]:
-        """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest list.
+        """Give an idle engine, if no job is due, jobs from the longest list, up to half of its capacity.
 
-        At the end of a drain all of the queue is in the engines' lists: none of them is done long before the others. An
-        engine that runs nothing gets one job first.
+        At the end of a drain all jobs are in the engines' lists; this lets the engines finish at about the same time.
+        An engine that runs nothing gets one job first.
         """
         donors = sorted(engines, key=lambda engine: depths[engine.name].ordinary, reverse=True)
         for engine in engines:
@@ -130,7 +132,7 @@ def _wanted(loads: Iterable[EngineLoad]) -> dict[str, list[Any]]:
     """Which named jobs are asked for: of all names together that the same engines serve, no more than these have room
     for; where they have room only for urgent jobs, no others.
     """
-    teams = defaultdict[str, list[EngineLoad]](list)  # by the name that jobs ask for
+    teams = defaultdict[str, list[EngineLoad]](list)  # by the name in jobs' requests
     for load in loads:
         for name in load.engine.serves:
             teams[name].append(load)

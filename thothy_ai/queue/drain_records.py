@@ -10,17 +10,17 @@ from sqlalchemy import Connection
 from thothy_ai.db.statements import statement
 
 MAX_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
-ABSENCE_SECONDS = 15 * 60.0  # an engine that was heard of within that time may come back
+ABSENCE_SECONDS = 15 * 60.0  # within this time, a silent engine may return
 
 
 class DrainRecords:
-    """Remembers when it last found that nothing could run: no drain that it records begins earlier."""
+    """Remembers when nothing could last run: no recorded drain begins earlier."""
 
     def __init__(self) -> None:
         self._empty_at: datetime | None = None
 
     def record(self, connection: Connection, gap_seconds: float) -> list[Any]:
-        """The drains that were recorded now: none while jobs are open, or may follow within `gap_seconds`.
+        """Record and return ended drains: none while jobs are open or may follow within `gap_seconds`.
 
         A job whose model no engine serves is not open. The drain in which it runs begins when it is first tried. Every
         other job is open from when its transaction is committed.

@@ -1,4 +1,4 @@
-"""Edits of artifacts: whether one fits its class, and what the checks find in it. Imports little: judges use it."""
+"""Checks edits of artifacts against their class and the kind's checks. Imports little: judges use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thothy_ai.jobs.problems import first_problem
 
 @dataclass(frozen=True, slots=True)
 class CheckedEdit:
-    """An edit as it would be stored, why it would be only a draft, and what the checks find in it, as it is stored."""
+    """An edit and the checks' findings as they would be stored, and why the edit would be only a draft."""
 
     body: dict[str, Any]
     problem: str | None
@@ -25,7 +25,7 @@ class CheckedEdit:
 
 
 def artifact_of(kind: registry.AnyKind, body: object, extra: ExtraValues | None = None) -> Artifact | str:
-    """The artifact with these fields, or which of them breaks the schema."""
+    """The artifact with these fields, or the field that breaks the schema."""
     try:
         found: Artifact = kind.artifact.model_validate(body, extra=extra)
     except ValidationError as error:

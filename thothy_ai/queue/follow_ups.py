@@ -1,4 +1,4 @@
-"""Follow-ups: the jobs that an artifact asks for, which are like their parent, as rows of `queue/follow_ups`."""
+"""Follow-ups: the jobs that an artifact asks for, with inherited options, as rows of `queue/follow_ups`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thothy_ai.queue.texts import stored
 
 
 class Parent(Protocol):
-    """What follow-ups inherit; their model, too, unless their kind names one."""
+    """The properties that follow-ups inherit, including the model unless their kind names one."""
 
     @property
     def id(self) -> UUID: ...
@@ -56,10 +56,10 @@ def follow_up_row(parent: Parent, wanted: Canonical, job_id: UUID | None = None)
 def settled(
     rows: Sequence[dict[str, Any]], made: Sequence[Mapping[Any, Any]]
 ) -> tuple[list[dict[str, Any]], list[UUID]]:
-    """What is to be inserted of the rows that the version that stands asks for, and which follow-ups it supersedes.
+    """The follow-ups to insert for the current version, and those that it supersedes.
 
-    `made` are those of the parent, as rows of `queue/follow_ups_of`: one of an earlier version that this one asks for,
-    too, stays, and those of this version are not made twice.
+    `made` are those of the parent, as rows of `queue/follow_ups_of`: those that this version also asks for stay, and
+    none is made twice.
     """
     if rows and any(each["of_this_version"] for each in made):
         return [], []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 TASK = "thothy.run"
-QUEUE = "jobs"  # what the names of the lists begin with
+QUEUE = "jobs"  # prefix of the lists' names
 MAX_INTEGER = 2**31 - 1  # of a Postgres integer
 
 
@@ -70,12 +70,12 @@ def count_waiting(client: Redis, settings: Settings) -> ListLengths:
 
 
 def task_id(hint: Hint) -> str:
-    """The Celery task id of a hint's message, by which the reaper knows the dispatches that are in Redis."""
+    """The Celery task id of a hint's message, by which the reaper finds dispatches in Redis."""
     return f"{hint.job_id}.{hint.dispatch_no}"
 
 
 def parse(args: Any, kwargs: Any) -> Hint:
-    """The hint in a task's arguments, which may be anything at all. Raises `MalformedHintError`."""
+    """The hint in a task's untrusted arguments. Raises `MalformedHintError`."""
     if kwargs:
         raise MalformedHintError("has keyword arguments")
     if not isinstance(args, (list, tuple)) or len(args) != 2:

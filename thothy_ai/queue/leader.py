@@ -122,7 +122,7 @@ class Leader:
                 connection.execute(END_SNAPSHOT)
 
     def limit(self, lock_seconds: float, statement_seconds: float) -> None:
-        """From now on, a statement fails that waits so long for a lock, or runs so long in all.
+        """Set time limits for later statements: for a wait for a lock, and in all.
 
         Raises `DatabaseError`.
         """
@@ -134,7 +134,7 @@ class Leader:
 
     @property
     def is_lost(self) -> bool:
-        """Whether this leader's own connection is gone, and the lead with it."""
+        """Whether this leader's connection is lost, and the lead with it."""
         return (driver := self._driver()) is None or driver.closed
 
     @property
@@ -197,7 +197,9 @@ class Leader:
                 connection.close()
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until then, a NOTIFY, or `stop`. Raises `DatabaseUnreachableError` when the connection is lost."""
+        """Sleep until the deadline, a NOTIFY, or `stop`. Raises `DatabaseUnreachableError` when the connection is
+        lost.
+        """
         self._connected()
         driver = self._driver()
         if driver is None or accepts_no_writes(driver):
@@ -211,7 +213,7 @@ class Leader:
             raise DatabaseUnreachableError(f"Postgres at {where} closed the connection: {error}") from error
 
     def _driver(self) -> DriverConnection | None:
-        """The connection as psycopg has it; None while there is none."""
+        """The underlying psycopg connection; None while disconnected."""
         connection = self._connection
         if connection is None or connection.closed or connection.invalidated:
             return None
@@ -220,5 +222,5 @@ class Leader:
 
     @staticmethod
     def _notified(driver: DriverConnection) -> bool:
-        """Whether a NOTIFY has arrived. Consumes all that have: one round of work serves them all."""
+        """Whether a NOTIFY has arrived. Consumes all of them, since one round of work serves them all."""
         return bool(list(driver.notifies(timeout=0)))

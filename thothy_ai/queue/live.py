@@ -1,4 +1,4 @@
-"""Live text of running jobs, over Redis' publish and subscribe: nothing of it is kept, and no job depends on it.
+"""Live text of running jobs, over Redis' publish and subscribe: nothing is kept, and no job depends on it.
 
     watcher ──▶ {prefix}watch      {"job", "whole"}         every second while it watches; all workers hear it
     watcher ◀── {prefix}live:{id}  {"attempt", "at", "text"}  from the worker that runs the job
@@ -21,14 +21,14 @@ from redis.exceptions import RedisError
 from thothy_ai.settings import Settings
 
 REPEAT_SECONDS = 1.0  # between a watcher's announcements
-INTEREST_SECONDS = 5.0  # after which a worker forgets one
+INTEREST_SECONDS = 5.0  # until a worker forgets a watcher
 RETRY_SECONDS = 2.0
 ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """A watcher wants this job's text; `whole`: from the start, although it is being published already."""
+    """A watcher's request for a job's text; `whole`: from the start, even if it is already being published."""
 
     job: UUID
     whole: bool = False
@@ -67,22 +67,22 @@ class TextPiece:
 
 
 def interest_channel(settings: Settings) -> str:
-    """Where watchers say what they watch. Its subscribers are the workers."""
+    """The channel on which watchers announce jobs. Its subscribers are the workers."""
     return f"{settings.queue_prefix}watch"
 
 
 def presence_channel(settings: Settings, engine_name: str) -> str:
-    """Nothing is published on it: its subscribers are the workers that serve this engine."""
+    """A channel without messages: its subscribers are the workers that serve this engine."""
     return f"{settings.queue_prefix}serves:{engine_name}"
 
 
 def text_channel(settings: Settings, job_id: UUID) -> str:
-    """Where a job's text is published."""
+    """The channel that carries a job's text."""
     return f"{settings.queue_prefix}live:{job_id}"
 
 
 class TextWatcher:
-    """A watcher's end: what a job's attempts write, in order and without gaps. Without Redis there is no text."""
+    """The watcher's side: the text of a job's attempts, in order and without gaps. Without Redis there is no text."""
 
     def __init__(self, settings: Settings, job_id: UUID) -> None:
         self._job_id = job_id
@@ -128,7 +128,7 @@ class TextWatcher:
             self._attempt, self._length = piece.attempt, 0
         known = self._length - piece.at
         if piece.attempt < self._attempt or known >= len(piece.text):
-            return None  # nothing of it is new
+            return None  # no new text in this piece
         if known < 0:  # text before it is missing
             self._announce(whole=True)
             return None

@@ -1,4 +1,4 @@
-"""Which moments a job may name: those of a calendar of work, which every time zone can show."""
+"""The moments that a job can name: those that every time zone can show."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ RANGE: Final = f"from {EARLIEST.year} to {LATEST.year - 1}"
 
 
 def nameable(moment: datetime) -> bool:
-    """Whether a job may name it."""
+    """Whether a job can name this moment."""
     return EARLIEST <= moment < LATEST

@@ -18,7 +18,7 @@ SCOPES: Final[tuple[Scope, ...]] = ("kind", "tenant", "model", "engine")
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What is paused, since when, by whom and why. An engine gets no new jobs, and runs those that it has."""
+    """What is paused, since when, by whom and why. A paused engine gets no new jobs and finishes its own."""
 
     scope: Scope
     name: str
@@ -34,8 +34,8 @@ class Pause:
 def pause_part(engine: Engine, scope: Scope, name: str, *, by: str, note: str | None = None) -> Pause | None:
     """Dispatch none of these jobs any more, or none to this engine. Returns the pause that held before.
 
-    Jobs that are dispatched or running go on. Jobs that name an alias of a paused model are paused, too; those that
-    name no model are not. A second pause changes only the note, if there is a new one.
+    Dispatched and running jobs continue. A paused model also holds jobs that name its aliases, but not jobs without a
+    model. A second pause changes only the note, if there is a new one.
     """
     with engine.begin() as connection:
         connection.execute(statement("queue/lock_control"))
@@ -45,7 +45,7 @@ def pause_part(engine: Engine, scope: Scope, name: str, *, by: str, note: str | 
 
 
 def resume_part(engine: Engine, scope: Scope, name: str) -> Pause | None:
-    """Dispatch them again. Returns the pause that this ended; None if there was none."""
+    """Dispatch them again. Returns the ended pause; None if there was none."""
     with engine.begin() as connection:
         connection.execute(statement("queue/lock_control"))
         before = _find(connection, scope, name)

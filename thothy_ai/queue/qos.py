@@ -19,8 +19,8 @@ from thothy_ai.queue import metrics
 logger = logging.getLogger(__name__)
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, DataError)
-MAX_TAKEN = 32  # at once: other workers and the event loop have their turns in between
-MAX_BYTES = 65_536  # of a message that is taken in a batch: Redis reads it meanwhile. A hint's has about 1,000
+MAX_TAKEN = 32  # per batch, so that other workers and the event loop get their turns
+MAX_BYTES = 65_536  # of a message taken in a batch, since Redis reads it meanwhile; a hint has about 1,000
 
 # Takes the oldest messages of the lists KEYS[3] and following, ARGV[2] at most, and records them as kombu does: in the
 # hash KEYS[1] and, with the time ARGV[1], in the sorted set KEYS[2]. ARGV[4] and following are the lists' names in
@@ -53,7 +53,7 @@ return taken
 
 
 class Taken(NamedTuple):
-    """A message that was taken in a batch, as it stood in the list of this name."""
+    """A message taken in a batch, as it was in the list of this name."""
 
     queue: str
     text: bytes
@@ -71,7 +71,7 @@ class QoS(redis.QoS):
         self._acknowledged: list[str] = []  # and not yet removed from Redis
 
     def take(self, queues: Sequence[str]) -> list[Taken]:
-        """Take what waits in these lists, the first ones first, as far as the prefetch count allows."""
+        """Take waiting messages from these lists, in the lists' order, as far as the prefetch count allows."""
         places = self.can_consume_max_estimate()
         count = MAX_TAKEN if places is None else min(places, MAX_TAKEN)
         if not queues or not count:
@@ -94,13 +94,13 @@ class QoS(redis.QoS):
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """Acknowledge, together with what else is acknowledged until the event loop's next turn.
+        """Acknowledge a message, together with all others until the event loop's next turn.
 
         It leaves the prefetch count at once, whatever Redis says: with all places taken the worker would consume
         nothing more, and never learn that Redis accepts writes again.
         """
         virtual.QoS.ack(self, delivery_tag)
-        self._recorded.discard(delivery_tag)  # of one that cannot be read, and so is never delivered
+        self._recorded.discard(delivery_tag)  # of an unreadable message, which is never delivered
         self._acknowledged.append(delivery_tag)
         hub = self.channel.connection.hub
         if hub is None:
@@ -109,7 +109,9 @@ class QoS(redis.QoS):
             hub.call_soon(self.remove_acknowledged)
 
     def remove_acknowledged(self) -> None:
-        """Remove the records of what is acknowledged. A message whose record stays is delivered again, and is stale."""
+        """Remove the records of acknowledged messages. A message whose record stays is delivered again, and is stale
+        then.
+        """
         tags, self._acknowledged = self._acknowledged, []
         if tags and self.channel.has_address:
             try:
@@ -118,12 +120,12 @@ class QoS(redis.QoS):
                 logger.warning("acknowledgements not sent: %s", error)
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
-        """Restore, when the channel closes, what is not acknowledged."""
+        """Restore unacknowledged messages when the channel closes."""
         self.remove_acknowledged()
         super().restore_unacked_once(stderr)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
-        """Restore a message. Drop a record that cannot be read, on which the original would end each worker."""
+        """Restore a message. Drop an unreadable record, on which the original would end each worker."""
         try:
             super().restore_by_tag(tag, client, leftmost)
         except UNREADABLE as error:

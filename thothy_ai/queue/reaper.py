@@ -40,7 +40,7 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 logger = logging.getLogger(__name__)
 
 LOOK, MINUTE, HOUR = 10.0, 60.0, 3600.0
-SILENT_HEARTBEATS = 1.5  # of a worker whose engine is silent, too
+SILENT_HEARTBEATS = 1.5  # of a worker, if its engine is silent as well
 BATCH = 5000  # jobs that end in one transaction
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of a statement that waited for a lock for too long
 
@@ -70,7 +70,7 @@ class Reaper:
             Rule("partitions", HOUR, self.partitions, statement_seconds=MINUTE),
         )
         self._rules = Rules(self._leader, rules)
-        self._blocked_at = float("-inf")  # when a lock last kept this reaper, and maybe workers, from writing
+        self._blocked_at = float("-inf")  # when a lock last blocked this reaper, and perhaps workers
         self._more = False  # a rule has left work for the next round
         self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
 
@@ -125,7 +125,7 @@ class Reaper:
     def dispatches(self) -> None:
         """A dispatch that was not claimed in time and whose message is not in Redis is lost.
 
-        It must be missing twice: a worker may have taken the message from Redis a moment ago.
+        It must be missing twice, since a worker may just have taken the message from Redis.
         """
         timeout = self._settings.dispatch_timeout_seconds
         rows = self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)
@@ -144,7 +144,7 @@ class Reaper:
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
     def lost_engines(self) -> None:
-        """Take back what was dispatched to engines that are gone, or have no worker any more.
+        """Take back jobs dispatched to engines that are gone or have lost their workers.
 
         While Postgres was unreachable, neither could send heartbeats: each has time to send one.
         """
@@ -159,7 +159,7 @@ class Reaper:
             self._broker.remove(set(map(Hint, row.ids, row.dispatch_nos)), row.engine_name)
 
     def gone_engines(self) -> None:
-        """Delete the lists of engines that are gone: a lost worker's messages are put back into them later."""
+        """Delete the lists of engines that are gone, since a lost worker's messages return to them later."""
         if self._leader.led_seconds >= ENGINE_SILENCE_SECONDS:
             heard_of = {row.engine_name for row in self._leader.ask("queue/engines_heard_of")}
             self._broker.delete(self._broker.engines() - heard_of)
@@ -184,14 +184,14 @@ def _log_ended(why: str, rows: Sequence[Any]) -> None:
     for row in rows:
         if JobState(row.state).terminal:
             JOBS.labels(row.kind, row.state).inc()
-        if row.state == JobState.SUCCEEDED:  # it was given up, and left a draft
+        if row.state == JobState.SUCCEEDED:  # given up with a draft
             NEEDED.labels(row.kind, ReviewState.NEEDS_EDIT).inc()
     for state, jobs in Counter(row.state for row in rows).items():
         logger.warning("%d jobs are %s: %s", jobs, state, why)
 
 
 def main(settings: Settings, beside: AbstractContextManager[None] | None = None) -> None:
-    """Run a reaper in this process until SIGTERM, and beside it what delivers webhooks, and what the caller adds."""
+    """Run a reaper in this process until SIGTERM, along with the delivery of webhooks and the caller's additions."""
     configure_logging(settings)
     refuse_other_schema(settings)
     refuse_unusable_redis(settings)

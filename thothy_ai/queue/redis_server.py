@@ -1,4 +1,4 @@
-"""What the service needs of Redis: one server that takes writes, and the rights of `COMMANDS`. Errors by their cause.
+"""The service's requirements of Redis: one server that takes writes, and the rights of `COMMANDS`. Errors by cause.
 
 A cluster is refused: the lists, the records and the scripts of a queue name several keys, which a cluster keeps apart.
 """
@@ -115,7 +115,7 @@ def check_redis(client: Redis, settings: Settings) -> str:
 
 
 def _hello(client: Any) -> dict[str, Any]:
-    """What the server says of itself, which no ACL can deny; nothing, if it is too old or a proxy."""
+    """The server's description of itself, which no ACL can deny; empty if it is too old or a proxy."""
     try:
         said = client.execute_command("HELLO")
     except ResponseError:
@@ -136,7 +136,7 @@ def _check_rights(client: Redis, settings: Settings) -> None:
         connection.send_command(*(word.format(*names) for word in text.split(" ")))
         try:
             connection.read_response()
-        except (NoPermissionError, ExecAbortError) as error:  # the latter, if it is EXEC that is denied
+        except (NoPermissionError, ExecAbortError) as error:  # the latter if EXEC is denied
             if "no permissions" in str(error).lower():
                 denied.append(error)
 
@@ -157,10 +157,10 @@ def _check_rights(client: Redis, settings: Settings) -> None:
 
 
 def _denial(errors: Sequence[ResponseError], settings: Settings) -> BrokerRefusedError:
-    """Names what a user of Redis may not run or use, and the rights that are needed."""
+    """Names the commands or keys denied to a user of Redis, and the missing rights."""
     url, prefix = settings.require_redis_url(), settings.queue_prefix
     user = unquote(urlsplit(url).username or "") or "default"
-    rights: dict[str, str] = {}  # by what is denied
+    rights: dict[str, str] = {}  # by denied command or key
     for text in map(str, errors):
         if command := DENIED_COMMAND.search(text):
             rights[command[1].upper().replace("|", " ")] = f"+{command[1]}"

@@ -1,8 +1,8 @@
-"""`Retention`: deletes old months of history, a little per round, and texts to which no request refers any more.
+"""`Retention`: deletes old months of history, a little per round, and texts without requests.
 
-A month goes as a whole, when it and its last job ended more than `keep_history_days` ago: its jobs with their requests
-in batches, then the partitions of its attempts, artifacts and events. `usage_by_hour` and `engine_session` stay: bills
-are made of them.
+A whole month is deleted when it and its last job ended more than `keep_history_days` ago: its jobs with their requests
+in batches, then the partitions of its attempts, artifacts and events. `usage_by_hour` and `engine_session` stay, since
+bills are made from them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 1000  # jobs or texts that are deleted per round: leases must not wait for long
-LOOK_BATCH: Final = 20_000  # jobs that are looked at per round
+BATCH: Final = 1000  # jobs or texts deleted per round, so that leases do not wait long
+LOOK_BATCH: Final = 20_000  # jobs checked per round
 LOOK_SECONDS: Final = 3600.0  # between two looks for months that are over
 TEXTS_SECONDS: Final = 60.0  # between two batches of texts
-LOCK_WAIT: Final = "300ms"  # for which every worker may have to wait behind the drop of a partition
+LOCK_WAIT: Final = "300ms"  # workers can wait this long behind the drop of a partition
 FIRST: Final = "00000000-0000-0000-0000-000000000000"
 EXPECTED: Final = {"55P03", "23503"}  # a lock was not available; a text has just been referred to again
 Ask = Callable[..., Sequence[Any]]
@@ -36,7 +36,7 @@ class Interval:
         self._last = float("-inf")
 
     def due(self) -> bool:
-        """Whether it is time; the interval begins again then."""
+        """Whether the interval is over; if so, it begins again."""
         if time.monotonic() - self._last < self._seconds:
             return False
         self._last = time.monotonic()
@@ -44,18 +44,18 @@ class Interval:
 
 
 class Retention:
-    """Owns which months are being looked at or deleted, and how far the looks for jobs and unused texts have come."""
+    """Owns the months to check or delete, and the progress of the searches for jobs and unused texts."""
 
     def __init__(self, settings: Settings, ask: Ask) -> None:
         self._keep = timedelta(days=settings.keep_history_days)
         self._ask = ask
         self._months: list[str] = []  # the first of them is being looked at, or deleted
-        self._seen: str | None = FIRST  # of its jobs, up to this id; None: all
+        self._seen: str | None = FIRST  # last checked id of its jobs; None: all
         self._look, self._texts = Interval(LOOK_SECONDS), Interval(TEXTS_SECONDS)
         self._after = FIRST
 
     def step(self) -> None:
-        """Look at one batch of jobs, or delete one, and one of texts. What is locked is tried again later."""
+        """Check or delete one batch of jobs, and delete one of texts. Locked rows are tried again later."""
         before = datetime.now(UTC) - self._keep
         try:
             if self._texts.due():

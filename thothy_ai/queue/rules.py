@@ -1,8 +1,7 @@
 """`Rules`: runs housekeeping rules when they are due. Each fails alone: it is logged, counted, and tried again later.
 
-Only a lost connection ends the round: then the process no longer leads. Each rule has limits of its own for how long
-its statements may wait for a lock and run, so that a locked table holds up the rules that need it,
-and no other.
+Only a lost connection ends the round: then the process no longer leads. Each rule has its own limits for its
+statements' waits for locks and run times, so that a locked table blocks only the rules that need it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Rules:
             RULE_AGE.labels(rule.name).set_function(partial(self._age, record))
 
     def run_due(self) -> None:
-        """Run the rules that are due. Raises the error of one that lost the connection."""
+        """Run the due rules. Raises the error of a rule that lost the connection."""
         for rule, record in self._records.items():
             if time.monotonic() >= record.due:
                 try:
@@ -71,7 +70,7 @@ class Rules:
                     pause = rule.pause(record.failures)
                     record.due = time.monotonic() + pause
                     RULE_FAILURES.labels(rule.name).inc()
-                    is_bug = not isinstance(error, ThothyError)  # whose traceback is needed
+                    is_bug = not isinstance(error, ThothyError)  # needs a traceback
                     again = "reaper: rule %s failed and is tried again in %g s: %s"
                     logger.warning(again, rule.name, pause, error, exc_info=is_bug)
                 else:
@@ -80,6 +79,6 @@ class Rules:
                 crash_point("mid_reap")
 
     def _age(self, record: _Record) -> float:
-        """Seconds since its last success, at most since this process leads; 0 while it does not."""
+        """Seconds since its last success or since this process began to lead; 0 while it does not lead."""
         led = self._leader.led_seconds
         return max(0.0, min(led, time.monotonic() - record.succeeded))

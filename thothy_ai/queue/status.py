@@ -1,4 +1,4 @@
-"""`QueueStatus`: open jobs by state as Postgres has them, and what of it an operator has paused."""
+"""`QueueStatus`: open jobs by state in Postgres, and operators' pauses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.pauses import Pause, read_pauses
 
 MAX_UNSERVED = 100_000
-MAX_MODELS = 200  # that jobs name
+MAX_MODELS = 200  # names in jobs' requests
 
 
 @dataclass(frozen=True, slots=True)

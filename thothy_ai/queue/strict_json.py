@@ -1,4 +1,4 @@
-"""Reads JSON that means one thing: an object has each key once, and numbers are numbers."""
+"""Reads JSON strictly: an object has each key once, and numbers are numbers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from collections import Counter
 from typing import Any, NoReturn
 
-MAX_DEPTH = 100  # of arrays and objects: whatever walks over a value may be recursive
+MAX_DEPTH = 100  # of arrays and objects, since code that walks a value may be recursive
 
 
 def read(data: bytes) -> Any:
-    """The value of a JSON text. Raises `ValueError`, which says what is wrong with it."""
+    """The value of a JSON text. Raises `ValueError` with the problem."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_once_each, parse_float=_finite, parse_constant=_no_number)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""How a request is stored: its longest text apart, once for all requests of the tenant with the same text. Pure."""
+"""Stores the longest text of a request separately, once for all requests of the tenant that share it. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredRequest:
 def stored(request: str, known: dict[str, str] | None = None) -> StoredRequest:
     """How to store a request, a JSON object: without its longest text on the top level, if that is long.
 
-    `known` has the texts of other requests by digest: a text that is there already is kept only once. It gets new ones.
+    `known` has the texts of other requests by digest: a known text is kept only once, and new ones are added.
     """
     if len(request) < MIN_SHARED_CHARS:
         return StoredRequest(request)

@@ -1,9 +1,9 @@
 """`Transport`: kombu's Redis transport, hardened, and with fewer round trips to Redis.
 
 It is hardened against unreadable list elements and a full Redis. Kombu needs nine commands and three round trips for
-each message: to take it, to record that it is unacknowledged, and to acknowledge it. Here only the first message that
-comes is taken so, by BRPOP. A script takes and records many of those that wait behind it (`qos.py`), and messages that
-are acknowledged together are acknowledged in one round trip.
+each message: to take it, to record that it is unacknowledged, and to acknowledge it. Here only the first message is
+taken that way, by BRPOP. A script takes and records many of the messages behind it (`qos.py`), and one round trip
+acknowledges many messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HintChannel(redis.Channel):
     """Drops elements that are not kombu messages, which would end the original's consumer. Always closes."""
 
     QoS = QoS
-    qos: Any  # these four are kombu's, whose stubs lack some of what is used here
+    qos: Any  # these four are kombu's, with incomplete stubs
     connection: Any
     _queue_cycle: Any
     _closing: bool
@@ -42,7 +42,7 @@ class HintChannel(redis.Channel):
         return self.connection is not None and self.connection.client is not None
 
     def _brpop_read(self, **options: Any) -> bool | None:
-        """Deliver the message that BRPOP has waited for, and what waits behind it."""
+        """Deliver the message that BRPOP has waited for, and those that wait behind it."""
         read: bool | None = None
         try:
             read = _read(self, **options)
@@ -99,11 +99,11 @@ class Transport(redis.Transport):
             raise
 
     def close_connection(self, connection: Any) -> None:
-        """Close all channels, then forget them. The original forgets them first, and then has none through which to put
-        back a message that came after the last consumer was cancelled.
+        """Close all channels, then forget them. The original forgets them first, and then cannot put back a message
+        that came after the last consumer was cancelled.
         """
         self.cycle.close()
-        with ExitStack() as stack:  # where one of them fails to close, the others do
+        with ExitStack() as stack:  # if one fails to close, the others still do
             stack.callback(super().close_connection, connection)
             for channel in tuple(self.channels):
                 stack.callback(channel.close)

@@ -23,7 +23,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class RefusedAddressError(Exception):
-    """All addresses of a host are ones that webhooks may not lead to."""
+    """All addresses of a host are forbidden to webhooks."""
 
 
 def networks(names: Sequence[str]) -> tuple[Network, ...]:
@@ -32,7 +32,7 @@ def networks(names: Sequence[str]) -> tuple[Network, ...]:
 
 
 def resolve(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of this host that may be connected to.
+    """The allowed addresses of this host.
 
     Raises `RefusedAddressError`, and `OSError` if the host has no address.
     """
@@ -46,8 +46,8 @@ def resolve(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
-    """Whether an address, and the IPv4 address that it may stand for, is public or in an allowed network."""
-    if isinstance(address, IPv6Address):  # which may have an IPv4 address inside: mapped, of 6to4, Teredo or NAT64
+    """Whether an address, and any IPv4 address embedded in it, is public or in an allowed network."""
+    if isinstance(address, IPv6Address):  # can embed an IPv4 address: mapped, 6to4, Teredo or NAT64
         inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address.ipv4_mapped or address.sixtofour
         inner = inner or (address.teredo[1] if address.teredo else None)
         if inner is not None:
@@ -58,7 +58,7 @@ def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
 
 
 def checked_url(url: object) -> str:
-    """The URL of a webhook. Where it leads is checked when it is called. Raises `InvalidJobError`."""
+    """The URL of a webhook. Its address is checked at the call. Raises `InvalidJobError`."""
     if not isinstance(url, str) or not 0 < len(url) <= MAX_URL_LENGTH:
         raise InvalidJobError("webhook", f"must be a URL of 1 to {MAX_URL_LENGTH} characters")
     if not url.isascii() or not url.isprintable() or " " in url:

@@ -1,8 +1,8 @@
 """`Deliverer`: ends batches and delivers webhooks, on a thread of the reaper's process.
 
-It has a connection and a lead of its own: neither a slow receiver nor a slow statement here holds up the reaper. The
-leader takes due deliveries, sends each on a thread, and records the results. A delivery whose result was not recorded,
-because its process died, is due again after `LEASE_SECONDS`: receivers may get a message twice, with one id.
+It has its own connection and lead, so that slow receivers and statements do not block the reaper. The leader takes due
+deliveries, sends each on a thread, and records the results. A delivery whose result was not recorded, because its
+process died, is due again after `LEASE_SECONDS`: receivers may get a message twice, with one id.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Deliverer:
         if now - self._last_purge >= HOUR:
             self._leader.ask("queue/purge_deliveries", days=KEPT_DAYS, dead_days=DEAD_KEPT_DAYS)
             self._last_purge = now
-        if looks := now - self._last_ended >= MIN_INTERVAL:  # each end of a job of a batch may be the batch's
+        if looks := now - self._last_ended >= MIN_INTERVAL:  # any end of a job can be its batch's
             self._leader.ask("queue/end_batches", limit=BATCHES)
             self._last_ended = time.monotonic()
         self._record()

@@ -20,7 +20,7 @@ from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, che
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0  # of sending and reading: a receiver that takes longer should answer first
-MAX_ADDRESSES = 3  # of a host that are tried
+MAX_ADDRESSES = 3  # addresses tried per host
 READ_BYTES = 1024  # of an answer
 SHOWN_CHARS = 200
 GONE = 410
@@ -42,7 +42,7 @@ class PostResult:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> PostResult:
-    """POST this body. Never raises: what went wrong is in the answer, without what the URL's query may keep secret."""
+    """POST this body. Never raises: the result describes errors, without the URL's query, which can hold secrets."""
     try:
         parts = urlsplit(checked_url(url))
         host, tls = parts.hostname or "", parts.scheme == "https"
@@ -78,7 +78,7 @@ def _connected(addresses: Sequence[str], port: int) -> socket.socket:
 def _limited(plain: socket.socket) -> Iterator[None]:
     """Shut the socket down after `TOTAL_SECONDS`: a timeout of its own counts from each byte.
 
-    Raises `TimeoutError` in place of what the shutdown looks like to a reader: an end of the connection by the peer.
+    Raises `TimeoutError`, since to a reader the shutdown looks like the peer's end of the connection.
     """
     seconds, over = TOTAL_SECONDS, threading.Event()
 

@@ -1,7 +1,7 @@
 """Signatures of webhooks, as in the Standard Webhooks specification 1.0: https://www.standardwebhooks.com. Pure.
 
 The service has one or two secrets. Each tenant's receivers have a secret of their own, derived from it: they can verify
-the messages to their tenant, and cannot sign for another.
+messages to their tenant, but cannot sign for others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """A verified message. `id` is the same whenever it is sent again: process each id once."""
+    """A verified message. A repeated message has the same `id`: process each id once."""
 
     id: str
     type: str
@@ -57,7 +57,7 @@ def verify_webhook(
     """Check who sent a request to your webhook, and when. `body` is what was received, byte for byte.
 
     Several secrets may be given while they are being changed. Raises `WebhookVerificationError` if no signature fits,
-    if the message was sent more than `tolerance_seconds` ago, or if it is no message of this service.
+    if the message was sent more than `tolerance_seconds` ago, or if the message is not from this service.
     """
     raw = body.encode() if isinstance(body, str) else body
     message_id, at, signatures = _parts({name.lower(): value for name, value in headers.items()})

@@ -1,4 +1,4 @@
-"""`AsyncProducer` and `AsyncJob`: what `operations` says, on an event loop. `sync` documents each method."""
+"""`AsyncProducer` and `AsyncJob`: run `operations` on an event loop. `sync` documents each method."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class AsyncProducer(ProducerBase):
         return Jobs((AsyncJob[A](self, one.id, one.kind, existed=one.existed) for one in settled), batch_id)
 
     async def _transact(self, operation: Transaction[T], given: AsyncGiven | None = None) -> T:
-        """Run it in one transaction: the caller's, or one of its own."""
+        """Run it in the caller's transaction, or in a new one."""
         with reaching(self.settings):
             async with self._engine.begin() if given is None else async_joined(given) as connection:
                 return await drive_async(operation, lambda query: self._execute(connection, query))
@@ -275,7 +275,7 @@ class Wakeup:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for at most `seconds`; whether it was set. It is unset afterwards."""
+        """Wait at most `seconds`; returns whether it was set, and unsets it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()

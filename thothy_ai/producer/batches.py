@@ -28,14 +28,16 @@ class BatchDraft:
 
 
 def draft_batch(webhook: str | None, notify: str, batch: UUID | bool = False) -> BatchDraft | None:
-    """The batch that this webhook makes, one without, or the caller's; None for no batch. Raises `InvalidJobError`."""
+    """The batch for this webhook, a batch without webhook, or the caller's; None for no batch. Raises
+    `InvalidJobError`.
+    """
     try:
         wanted = Notify(notify)
     except ValueError:
         raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
     if isinstance(batch, UUID):
         return BatchDraft(batch, recorded=True)
-    if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
+    if webhook is None and wanted is not Notify.BATCH:  # calls without a webhook have the default
         raise InvalidJobError("notify", "needs a webhook, the URL to notify")
     if webhook is None:
         return BatchDraft(uuid7()) if batch else None
@@ -43,5 +45,5 @@ def draft_batch(webhook: str | None, notify: str, batch: UUID | bool = False) ->
 
 
 def draft_one(webhook: str | None) -> BatchDraft | None:
-    """The batch of a single job, of whose end this webhook is notified; None without one. Raises `InvalidJobError`."""
+    """The batch of a single job whose end notifies this webhook; None without a webhook. Raises `InvalidJobError`."""
     return None if webhook is None else draft_batch(webhook, Notify.JOB)

@@ -1,4 +1,4 @@
-"""Stored briefs: what takes the place of a name in a request. Pure."""
+"""Stored briefs: replaces their names in requests. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people decide on an artifact: which decisions there are, what an edit makes of it, and who was first. No I/O.
+"""People's decisions on artifacts: their kinds, the effect of an edit, and conflicts. No I/O.
 
     (clean), needs_review, needs_edit, held ── approve ──▶ approved ─┐
                                             ── reject ───▶ rejected ─┼─ reopen ──▶ held
@@ -7,7 +7,7 @@
                                             ── edit ─────▶ the next version: needs_review; needs_edit for a draft
                                             ── send_back ▶ the next version, by another attempt
 
-A decision names the version that the person has seen. Whoever decides on one second is told who was first.
+A decision names the version that the person has seen. The second person to decide on a version is told who was first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from thothy_ai.queue.follow_ups import follow_up_row
 MAX_NAME_CHARS = 200
 MAX_NOTE_CHARS = 2_000  # it goes into a prompt
 MAX_EDIT_CHARS = 4_000_000  # as JSON; the longest artifact is a translation
-MAX_EXAMPLE_CHARS = 1_500  # of an approved artifact, in the prompts of others
-CLEAN: Final = "clean"  # a succeeded job for which nobody waits
+MAX_EXAMPLE_CHARS = 1_500  # of an approved artifact in others' prompts
+CLEAN: Final = "clean"  # a succeeded job that needs no person
 UNDECIDED: Final = (CLEAN, ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, ReviewState.HELD)
 DECIDED: Final = (ReviewState.APPROVED, ReviewState.REJECTED, ReviewState.SUPERSEDED)
 NEEDS_NOTE: Final = {
@@ -63,10 +63,11 @@ _AFTER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision, before it is made. `by` names a person or a key; `note` says why, or what to do otherwise.
+    """A decision, before it is made. `by` names a person or a key; `note` gives the reason, or instructions for the
+    next attempt.
 
-    `body` is an edit's: all fields of the artifact. An approved artifact is an example of the `voice`; by default, of
-    that of its request. Raises `InvalidDecisionError`.
+    `body` is an edit's: all fields of the artifact. An approved artifact becomes an example of the `voice`, by default
+    the request's. Raises `InvalidDecisionError`.
     """
 
     action: Action | str
@@ -96,7 +97,7 @@ class Decision:
 
 
 class FieldChange(NamedTuple):
-    """What a person has made of a field, which is named by its dotted path; None is a field that is not there."""
+    """A person's change of a field, named by its dotted path. None stands for a missing field."""
 
     part: str
     before: Any
@@ -105,7 +106,7 @@ class FieldChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PastDecision:
-    """A decision that was made, on this version."""
+    """A past decision on this version."""
 
     version: int
     action: str
@@ -121,8 +122,8 @@ class CurrentVersion:
 
     `body` has the fields of the artifact, None if the output did not parse; `written` are those that the model wrote.
     `problem` says why an edit is a draft, which cannot be approved: it names the field that breaks the schema.
-    `verification` says which model has held this text against its source, and what was measured of it; None of an edit,
-    and wherever none has.
+    `verification` names the model that verified this text, with its measured precision; None for edits and unverified
+    texts.
     """
 
     job_id: UUID
@@ -153,7 +154,7 @@ class CurrentVersion:
 
     @classmethod
     def of(cls, row: RowMapping, decisions: Sequence[RowMapping]) -> Self:
-        """Of rows of `queue/current_version` and `queue/decisions`."""
+        """Build it from rows of `queue/current_version` and `queue/decisions`."""
         values = {field.name: row[field.name] for field in fields(cls) if field.name in row}
         review = ReviewState(row["review"]) if row["review"] else None
         past = tuple(PastDecision(**{str(name): value for name, value in each.items()}) for each in decisions)
@@ -164,13 +165,13 @@ class CurrentVersion:
 
     @property
     def artifact(self) -> Artifact | None:
-        """The artifact; None of a draft, which does not fit its class. Raises `UnreadableArtifactError`."""
+        """The artifact; None for a draft, which does not fit its class. Raises `UnreadableArtifactError`."""
         found = artifact_of(self._kind, self.body, extra="ignore")
         return None if isinstance(found, str) else found
 
     @property
     def changes(self) -> tuple[FieldChange, ...]:
-        """What people have changed in what the model wrote."""
+        """People's changes to the model's text."""
         old, new = (dict(leaves(values or {})) for values in (self.written, self.body))
         parts = dict.fromkeys((*old, *new))
         return tuple(
@@ -187,7 +188,7 @@ class CurrentVersion:
             return ""
 
     def parameters(self, version: int, decision: Decision, checked: CheckedEdit | None) -> dict[str, object]:
-        """Of `queue/decide`, for a decision on this version; an edit was `checked`.
+        """Parameters of `queue/decide` for a decision on this version; an edit is already `checked`.
 
         Raises `InvalidDecisionError`, `UnreadableArtifactError`, and `refusal` of a job that has not succeeded.
         """
@@ -217,7 +218,7 @@ class CurrentVersion:
         }
 
     def refusal(self, version: int, decision: Decision) -> ThothyError:
-        """Why a decision on this version was not made: read after that."""
+        """The reason that a decision on this version failed, from a later read."""
         made = [past for past in self.decisions if past.version == version]
         if made:
             return DecisionConflictError(
@@ -270,7 +271,7 @@ class CurrentVersion:
             raise UnreadableArtifactError(self.job_id, str(error)) from None
 
     def check(self, decision: Decision) -> CheckedEdit | None:
-        """What the checks find in an edit, None for another decision. CPU-bound. Raises `UnreadableArtifactError`."""
+        """The checks' findings in an edit; None for other decisions. CPU-bound. Raises `UnreadableArtifactError`."""
         return None if decision.body is None else check_edit(self._kind.name, self.request, decision.body)
 
 
@@ -290,7 +291,7 @@ def verifier_named(verification: Mapping[str, Any]) -> str:
 
 
 def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted paths of all fields that have no others in them, and what is there."""
+    """The dotted paths and values of all leaf fields."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(value, Mapping):
         items = value.items()

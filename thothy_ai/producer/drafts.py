@@ -25,12 +25,12 @@ from thothy_ai.queue.changes import require_times, require_whole
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
-# One statement carries so many jobs, and requests of at most that size and one more request; Postgres takes 1 GB at
-# once, and must answer in time. All statements of a call are one transaction.
+# Limits of one statement: its number of jobs, and the size of its requests, exceeded by at most one request. Postgres
+# takes 1 GB at once, and must answer in time. All statements of a call are one transaction.
 STATEMENT_JOBS = 10_000
 STATEMENT_CHARS = 16_000_000
 MAX_CALL_CHARS = 4_000_000_000  # all requests of a call are in memory until the last one is checked
-MODEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # as of THOTHY_MODEL_NAME
+MODEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # as for THOTHY_MODEL_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ Entry = Request[A] | tuple[Request[A], EnqueueOptions]
 class Draft:
     """One job, ready to be inserted. `body` is its canonical request; `digest` covers tenant, kind and request.
 
-    `entry` is its index in `enqueue_many`. `existed`: its idempotency key is that of another job, whose id it has.
+    `entry` is its index in `enqueue_many`. `existed`: an earlier job has its idempotency key, and `id` is that job's.
     `unbriefed` is the request while its brief is only the name of a stored one.
     """
 
@@ -143,7 +143,7 @@ def draft(
     entry: int | None = None,
     known: dict[str, str] | None = None,
 ) -> Draft:
-    """A job for this request; `known` is that of `texts.stored`. Raises `InvalidJobError`, naming the field."""
+    """A job for this request; `known` as for `texts.stored`. Raises `InvalidJobError`, naming the field."""
     named = named_brief(request)
     body = canonical(request, by_name=named is not None)
     return Draft(
@@ -159,7 +159,7 @@ def draft(
 
 
 def portions(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
-    """What one statement each inserts, in the order in which it locks keys: calls with the same keys never deadlock."""
+    """The drafts per statement, in the order of locking, so that calls with the same keys never deadlock."""
     part: list[Draft] = []
     size, digests = 0, set[str | None]()
     for draft in sorted(drafts, key=lambda each: each.options.idempotency_key or ""):
@@ -183,7 +183,7 @@ def insertion(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -
 
 
 def _row(draft: Draft) -> dict[str, Any]:
-    """A job as the statement reads it. What it lacks is NULL."""
+    """A job as the statement's parameters; missing values are NULL."""
     options, body = draft.options, draft.body
     row = {
         "id": str(draft.id),

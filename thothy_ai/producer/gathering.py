@@ -1,4 +1,4 @@
-"""Waiting for many jobs: which of them to ask about, and how each ended. No I/O."""
+"""Waits for many jobs: chooses which to query, and collects their outcomes. No I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from thothy_ai.errors import (
 from thothy_ai.jobs.api.kind import A_co
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 
-LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
+LINGER_SECONDS = 0.05  # to collect further notifications: one query serves them all
 ARTIFACTS_AT_ONCE = 500
-JOBS_AT_ONCE = 10_000  # whose states one statement reads
+JOBS_AT_ONCE = 10_000  # jobs per statement that reads states
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Gathering:
             yield found[start : start + ARTIFACTS_AT_ONCE]
 
     def outcomes(self, found: Mapping[UUID, Mapping[Any, Any]]) -> list[Ended[Any]]:
-        """How each ended, in the order given; `found` are rows of `producer/artifacts`, of those that succeeded."""
+        """The outcomes in the order given; `found` are the rows of `producer/artifacts` for succeeded jobs."""
         known = {job_id: _ended(snapshot, found.get(job_id)) for job_id, snapshot in self._ended.items()}
         return [known[job_id] for job_id in self.ids]
 

@@ -1,4 +1,4 @@
-"""A caller's own transaction: what may be given as `connection=`, and how a producer's statements run inside it.
+"""A caller's own transaction: what `connection=` accepts, and how a producer's statements run in it.
 
 They run under a savepoint, so that a failure leaves the caller's transaction as it was. They are never committed here.
 Statements name the schema, so that the connection may have any search path.

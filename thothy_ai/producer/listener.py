@@ -41,7 +41,7 @@ class Waiter:
         self.missed = False  # notifications may have been missed since the last `take`
 
     def listen(self) -> bool:
-        """Start the listener unless it runs. Whether it listens at this moment."""
+        """Start the listener unless it runs; returns whether it listens now."""
         return self._listener.start()
 
     def take(self) -> set[UUID] | None:
@@ -78,7 +78,7 @@ class Listener:
                         del self._waiters[key]
 
     def start(self) -> bool:
-        """Start the thread, unless it runs or a pooler drops notifications. Whether it listens."""
+        """Start the thread, unless it runs or a pooler drops notifications; returns whether it listens."""
         if self._settings.database_pooler == "transaction" or self._closing.is_set():
             return False
         with self._lock:
@@ -104,7 +104,7 @@ class Listener:
         with self._lock:
             thread, writer = self._thread, self._writer
         if thread is not None and writer is not None:
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the thread has just ended
                 writer.send(b"\0")
             thread.join()
 

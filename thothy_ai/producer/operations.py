@@ -1,4 +1,4 @@
-"""What a producer does, without I/O: generators that yield queries and waits, and are sent their results.
+"""A producer's operations without I/O: generators that yield queries and waits and receive their results.
 
 `Producer` runs them on the caller's thread, `AsyncProducer` on an event loop, as httpx does with authentication flows.
 """
@@ -48,7 +48,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a notification, for at most `seconds`. Whether one came is sent back."""
+    """Wait for a notification, for at most `seconds`. The result sent back is whether one came."""
 
     seconds: float
 
@@ -76,7 +76,7 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
         (inserted,) = yield Query(*insertion(part, tenant, batch.id if batch else None))
         if inserted["taken"]:
             holders += yield Query("producer/jobs_by_key", {"keys": taken_keys(part, inserted["taken"])})
-    if holders:  # a first job may have got another version of a stored brief just now
+    if holders:  # a first job may just have got another version of a stored brief
         again = {draft.id: draft for draft in (yield from with_stored_briefs(asked, tenant))}
         drafts = [again[draft.id] for draft in drafts]
     drafts = settle(drafts, holders)
@@ -91,7 +91,7 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
 def with_stored_briefs(drafts: list[Draft], tenant: str) -> Transaction[list[Draft]]:
     """The drafts with the stored briefs that they name. Raises `InvalidJobError`, naming the entry.
 
-    One whose idempotency key is taken has the version that the first job got, whatever has been stored since.
+    A draft whose idempotency key is taken gets the first job's version, whatever was stored since.
     """
     named = {draft.id: brief for draft in drafts if draft.unbriefed and (brief := named_brief(draft.unbriefed))}
     if not named:
@@ -149,7 +149,7 @@ def current_version(job_id: UUID) -> Transaction[CurrentVersion]:
 
 
 def decide(job_id: UUID, version: int, decision: Decision, checked: CheckedEdit | None) -> Transaction[CurrentVersion]:
-    """The version that is decided on next; an edit was `checked` before, as the transaction is not to wait for that.
+    """Returns the version to decide on next. An edit is `checked` beforehand, so that the transaction need not wait.
 
     Raises `UnknownJobError`, and as `CurrentVersion.refusal`.
     """
@@ -184,7 +184,7 @@ def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter, *, approved: bo
             yield Wait(delay)
         return (yield from accepted_artifact(snapshot))
     except DatabaseError as error:
-        if schedule.is_over:  # what ended the statement is the caller's timeout
+        if schedule.is_over:  # the caller's timeout ended the statement
             raise ResultTimeoutError(job_id, state, schedule.timeout) from error
         raise
 
@@ -245,9 +245,9 @@ async def drive_async(operation: Generator[S, Any, T], perform: Callable[[S], Aw
 
 
 class ProducerBase:
-    """The state that producers of both kinds have: settings, kinds, a pool of connections and a listener.
+    """The state of both producers: settings, kinds, a pool of connections and a listener.
 
-    After a fork the child's have a new pool and a new listener; those of the parent are not touched.
+    After a fork, the child gets a new pool and a new listener, and the parent's stay untouched.
     """
 
     _all: ClassVar[WeakSet[ProducerBase]] = WeakSet()
@@ -262,7 +262,7 @@ class ProducerBase:
         self._all.add(self)
 
     def of_tenant(self, tenant: str) -> Self:
-        """A producer of another tenant's jobs, over the same connections. Close only the one that it was made from."""
+        """A producer for another tenant over the same connections. Close only the original."""
         other = copy(self)
         other.settings = self.settings.model_copy(update={"tenant": tenant})
         return other

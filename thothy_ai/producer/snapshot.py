@@ -32,8 +32,8 @@ from thothy_ai.jobs.registry import UnknownKindError
 MIN_DELAY = 0.05  # seconds between two polls of a job
 MAX_DELAY = 1.0
 DELAY_GROWTH = 1.3
-GRACE_SECONDS = 0.7  # after the timeout, for the look that is made then
-LISTENING_DELAY = 5.0  # while a connection listens, in case that a notification is lost
+GRACE_SECONDS = 0.7  # after the timeout, for a last look
+LISTENING_DELAY = 5.0  # while a connection listens, in case a notification is lost
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
     JobState.DEAD: JobFailedError,
@@ -60,7 +60,7 @@ class Snapshot:
     enqueued_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    review: ReviewState | None = None  # of a succeeded job: what waits for a person, or what they decided
+    review: ReviewState | None = None  # of a succeeded job: a person's task or decision
 
     @classmethod
     def of(cls, row: RowMapping | None, job_id: UUID) -> Snapshot:
@@ -91,7 +91,7 @@ def read_artifact(snapshot: Snapshot, row: Mapping[Any, Any] | None) -> Artifact
     """
     if row is not None and row["body"] is None and row["draft"] is not None:
         review, reason, detail = ReviewState.NEEDS_EDIT, snapshot.reason, snapshot.detail
-        if row["edited"]:  # what the model wrote, and why it was rejected, waits for nobody any more
+        if row["edited"]:  # the rejected text is no longer current
             review = snapshot.review or review
             reason, detail = None, f"version {row['edited']} waits for a decision"
         raise NeedsEditError(snapshot.id, review, reason, detail, row["draft"], row["findings"])

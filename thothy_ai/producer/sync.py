@@ -1,4 +1,4 @@
-"""`Producer` and `Job`: what `operations` says, on the caller's thread."""
+"""`Producer` and `Job`: run `operations` on the caller's thread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Producer(ProducerBase):
     """Enqueues jobs and looks them up. Thread-safe. Close it, or use it as a context manager.
 
-    It sees the jobs of its own tenant only: to it, those of others do not exist.
+    It sees only its own tenant's jobs; to it, no others exist.
 
     Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
     schema is older than this code.
@@ -64,10 +64,10 @@ class Producer(ProducerBase):
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
-        `webhook`, a URL, is notified of the job's end. A job that existed keeps the webhook that it has.
+        `webhook`, a URL, is notified of the job's end. An existing job keeps its own webhook.
 
-        With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
-        has been committed, and does not exist if that is rolled back.
+        With `connection`, the job belongs to the transaction that the connection or session is in: it runs after the
+        commit, and does not exist after a rollback.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
@@ -89,15 +89,15 @@ class Producer(ProducerBase):
     ) -> Jobs[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one transaction: all of them or none.
 
-        Each statement inserts up to 10,000 jobs, and 16 million characters of requests. One request may have 16 million
-        characters as JSON, and those of a call 4,000 million, a text that several have counted once.
+        Each statement inserts up to 10,000 jobs, and 16 million characters of requests. A request can have 16 million
+        characters as JSON, and a call 4,000 million, counting shared texts once.
 
         With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is notified when all of them
         have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it. `batch=True` makes
-        a batch without one; with an id, they are part of a batch that the caller keeps.
+        a batch without a webhook; with an id, the jobs join a batch that the caller keeps.
 
         Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
-        naming the entry; two entries with one idempotency key and different requests are a conflict, too.
+        naming the entry; two entries with one idempotency key and different requests conflict as well.
         """
         return self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify, batch))
 
@@ -108,7 +108,7 @@ class Producer(ProducerBase):
     def wait_all(self, jobs: Iterable[Job | UUID | str], timeout: float | None = None) -> list[Ended[Any]]: ...
 
     def wait_all(self, jobs: Iterable[Job | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:
-        """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
+        """Wait up to `timeout` seconds (None: indefinitely) until all have ended; returns outcomes in the order given.
 
         A timeout of 0 or less looks once. `jobs` are handles or ids. One query serves many jobs. Raises
         `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for anything that is
@@ -141,10 +141,9 @@ class Producer(ProducerBase):
         deadline: datetime | Keep | None = KEEP,
         not_before: datetime | Keep | None = KEEP,
     ) -> bool:
-        """Change when a waiting job is to run: what is given; None removes a time. A dispatched job is queued again.
+        """Change a waiting job's priority or times; None removes a time. A dispatched job is queued again.
 
-        Returns False if the job no longer waits. Raises `UnknownJobError`, and `InvalidJobError` for what `enqueue`
-        refuses, too.
+        Returns False if the job no longer waits. Raises `UnknownJobError`, and `InvalidJobError` as for `enqueue`.
         """
         return self._transact(operations.change(job_id, Change(priority, deadline, not_before)))
 
@@ -167,7 +166,7 @@ class Producer(ProducerBase):
         return Jobs((Job[A](self, one.id, one.kind, existed=one.existed) for one in settled), batch_id)
 
     def _transact(self, operation: Transaction[T], given: Given | None = None) -> T:
-        """Run it in one transaction: the caller's, or one of its own."""
+        """Run it in the caller's transaction, or in a new one."""
         with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
             return drive(operation, lambda query: self._execute(connection, query))
 
@@ -241,7 +240,7 @@ class Job(Generic[A_co]):
     def result(self, timeout: float | None = None, *, approved: bool = False) -> A_co:
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
-        With `approved`, wait until a person has approved it. What they have approved is the result in any case.
+        With `approved`, wait until a person has approved it. An approved version is always the result.
 
         A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
         `JobExpiredError` if the job ended without an artifact, and `ArtifactRejectedError` if a person rejected it.
@@ -281,9 +280,9 @@ class JobArtifact:
     ) -> JobArtifact:
         """Approve, edit, reject, send back, hold or reopen this version, in one transaction; returns the current one.
 
-        `by` is the name of who decides. `note` says why the artifact is rejected, or what the next attempt is to do
-        otherwise; both need one. `body`, of an edit, has all fields: the same checks look at it, what they find goes
-        with the version, and one that breaks the schema is a draft. An approved artifact is an example of the `voice`.
+        `by` names the person. `note` gives the reason for a rejection, or instructions for the next attempt; both need
+        one. `body` has all fields of an edit. The same checks run on it, and their findings are stored with the
+        version; an edit that breaks the schema is a draft. An approved artifact becomes an example of the `voice`.
 
         Raises `DecisionConflictError` if somebody has decided on this version, `InvalidDecisionError`,
         `NothingToDecideError` unless the job has succeeded, and `UnknownJobError` if it has been deleted.

@@ -1,6 +1,6 @@
 """The worker: a Celery process whose pool keeps many jobs in flight on one engine.
 
-A job passes through once, each part on a floor above those that it uses:
+A job passes through each part once; every part uses only those below it:
 
     celery/         messages to hints; in the end, their acknowledgements
     loop            one thread and asyncio loop, which owns all jobs in flight
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def main(settings: Settings, connect: Callable[[str], EngineClient] | None = None) -> None:
-    """Run a worker in this process until a signal stops it. Raises `ConfigError`; exits non-zero when it broke."""
+    """Run a worker in this process until a signal stops it. Raises `ConfigError`; exits with a non-zero status after a
+    failure.
+    """
     from thothy_ai.worker.celery.run import run  # noqa: PLC0415 - Celery is slow to import
 
     run(settings, connect)

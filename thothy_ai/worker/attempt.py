@@ -1,6 +1,6 @@
-"""`AttemptRunner`: runs a claimed job: follows its kind's plan on the engine, and returns how that ended.
+"""`AttemptRunner`: runs a claimed job: follows its kind's plan on the engine, and returns the outcome.
 
-A plan that is interrupted, for whatever reason, leaves nothing behind: the job's next attempt starts it again.
+An interrupted plan leaves nothing behind: the job's next attempt starts it again.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class NotSentError(Exception):
 
 
 class AdapterChangedError(Exception):
-    """Other weights were loaded under the adapter's name during the attempt, which has used both."""
+    """The attempt used two sets of weights, since the adapter was replaced meanwhile."""
 
 
 class BudgetSpentError(Exception):
-    """The job's attempts have used all the seconds that they may."""
+    """The job's attempts have used up its compute budget."""
 
 
 class AttemptRunner:
@@ -100,7 +100,7 @@ class AttemptRunner:
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
     async def run(self, claim: Claim) -> Finish:
-        """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
+        """Run the attempt and return its outcome. Raises `StoppedError` when its task is cancelled."""
         calls = _AttemptCalls(claim, self._monitor, self._live)
         try:
             if claim.engine_deaths < DEATHS_TO_RUN_ALONE:
@@ -113,11 +113,11 @@ class AttemptRunner:
             raise StoppedError(calls.usage) from None
 
     def failed(self, claim: Claim, reason: str, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
-        """It failed, and is retried later unless its failures are used up."""
+        """The outcome of a failed attempt, retried later unless the job's failures are used up."""
         return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
 
     async def compared(self, claim: Claim, finish: Finish) -> Finish:
-        """The same, or a rejection if an accepted artifact is nearly the same as another recent one."""
+        """The same outcome, or a rejection if an accepted artifact nearly equals another recent one."""
         days, judged = self._settings.duplicate_days, finish.judged
         if judged is None or not judged.signature or not days:
             return finish
@@ -136,7 +136,7 @@ class AttemptRunner:
         return replace(finish, compared_with=jobs, comparisons=finish.comparisons + 1)
 
     async def _follow(self, claim: Claim, calls: _AttemptCalls) -> Finish:
-        """Follow the plan, and tell apart how that can fail."""
+        """Follow the plan, and turn each way of failing into an outcome."""
         try:
             finish = await self._judged(claim, calls)
         except PlanError as error:
@@ -204,10 +204,10 @@ class AttemptRunner:
         return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
 
     async def _lost(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
-        """Its engine was stopped or died, or only the connection to it broke.
+        """The outcome when the engine was stopped or died, or only the connection broke.
 
-        An engine that names the members of the step it died of clears all others; of one that died without a word,
-        those it had not begun with are cleared by the record that it left.
+        If the engine named the members of its fatal step, only those are charged. If it died silently, its record
+        clears the requests that it had not begun.
         """
         session_id, detail = calls.usage.engine_session_id, str(error)
         if isinstance(error, EngineStoppedError | UninvolvedError):
@@ -225,7 +225,7 @@ class AttemptRunner:
         return outcomes.released(claim, "connection_lost", detail)
 
     def _refused(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
-        """It was refused, or failed as it ran."""
+        """The outcome of a call that was refused or that failed."""
         if isinstance(
             error, UnknownAdapterError
         ):  # it was unloaded since the dispatch, or its alias was pointed elsewhere
@@ -235,7 +235,7 @@ class AttemptRunner:
         if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session(calls.usage.engine_session_id)
             return outcomes.released(claim, error.code)
-        # A fault of the engine costs the job none of its attempts, as many times as it has attempts.
+        # An engine fault costs no attempt, up to as many times as the job has attempts.
         free = claim.tries - claim.failures
         if free > claim.max_attempts:
             return self.failed(claim, error.code, str(error))
@@ -257,7 +257,7 @@ class _AttemptCalls:
 
     @property
     def usage(self) -> AttemptUsage:
-        """What all calls have used that have ended, however they did."""
+        """The usage of all ended calls, whatever their end."""
         return AttemptUsage(
             UUID(self._engine.session_id) if self._engine else None,
             self.log.usage,
@@ -291,7 +291,7 @@ class _AttemptCalls:
             raise AdapterChangedError
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
+        """Send a call, unless the engine's session has changed. Raises `NotSentError`, `EngineError`."""
         if self._engine is None or self._monitor.session_id != UUID(self._engine.session_id):
             raise NotSentError("the engine was restarted after the last call")
         try:

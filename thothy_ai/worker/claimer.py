@@ -19,7 +19,7 @@ from thothy_ai.worker.record.store import JobStore, retry_until_answered
 POLL_SECONDS = 0.1  # before jobs that are blocked by one that runs alone are claimed again
 QUARANTINE_SECONDS = 0.3  # between claims of quarantined jobs that wait here
 LOOK_SECONDS = 1.0  # between looks for quarantined jobs whose messages other workers have
-STOP_SECONDS = 10.0  # for a claim that is under way when the claimer is stopped
+STOP_SECONDS = 10.0  # for a running claim to finish at a stop
 
 
 class Claimer:
@@ -43,7 +43,7 @@ class Claimer:
         self._unclaimed: set[Hint] = set()  # taken from the batcher
         self._quarantined: set[Hint] = set()  # their messages are acknowledged
         self._any_quarantined = asyncio.Event()
-        self._lock = asyncio.Lock()  # a claim must not be cut off between its commit and its answer
+        self._lock = asyncio.Lock()  # no claim may be cut off between commit and answer
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -62,7 +62,7 @@ class Claimer:
                 await self._store.give_back(list(self._quarantined))
 
     def waiting_hints(self) -> list[Hint]:
-        """The hints that have come and are not claimed yet."""
+        """The received hints that are not claimed yet."""
         return [*self._unclaimed, *self._quarantined, *self._hints.waiting()]
 
     async def _claim_fresh(self) -> None:
@@ -74,7 +74,7 @@ class Claimer:
                 async with self._lock:
                     if ready:
                         hints = await self._claim(hints)
-                    else:  # the engine accepts nothing new: other engines or its next session do the jobs
+                    else:  # the engine accepts nothing new: other engines or its next session run the jobs
                         given = [*hints, *self._quarantined]
                         await retry_until_answered("giving jobs back", partial(self._store.give_back, given))
                         self._unclaimed.difference_update(hints)
@@ -122,7 +122,7 @@ class Claimer:
             await asyncio.sleep(QUARANTINE_SECONDS)
 
     async def _claim_group(self) -> None:
-        """Claim the next group of quarantined jobs, of those that wait here and of others."""
+        """Claim the next group of quarantined jobs, from here and from other workers."""
         hints, info = set(self._quarantined), self._monitor.info
         sizes = GroupSizes.of(info.capacity if info else 0)
         result = await retry_until_answered(

@@ -1,4 +1,4 @@
-"""`Committer`: writes how attempts ended, many in one transaction; then their messages may be acknowledged."""
+"""`Committer`: commits the outcomes of many attempts in one transaction; then their messages can be acknowledged."""
 
 from __future__ import annotations
 

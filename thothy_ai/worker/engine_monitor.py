@@ -1,7 +1,7 @@
-"""`EngineMonitor`: whether the engine answers, and which session it is in.
+"""`EngineMonitor`: tracks whether the engine answers, and in which session.
 
-It notes in the record that this worker reaches the engine, which records its session itself (`registration/`). It also
-fetches what only the engine knows: the usage of attempts whose worker vanished.
+It records that this worker reaches the engine; the engine records its own session (`registration/`). It also fetches
+data that only the engine has: the usage of attempts whose worker vanished.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 MIN_PAUSE, MAX_PAUSE = 0.2, 2.0  # seconds: a check must follow well within `SILENCE_SECONDS`
 RECORD_PAUSE = 1.0  # seconds, before what could not be recorded is recorded again
-SILENCE_SECONDS = 10.0  # an engine that is not back by then counts as dead
+SILENCE_SECONDS = 10.0  # until a silent engine counts as dead
 
 
 class EngineAwayError(Exception):
@@ -75,7 +75,7 @@ class EngineMonitor:
 
     @property
     def model_name(self) -> str:
-        """By which jobs ask for the model of the engine that answered last; empty before one has."""
+        """The name by which jobs ask for the model of the last engine that answered; empty before that."""
         return self.info.model_name if self.info is not None else ""
 
     async def submit(self, request: GenerationRequest) -> Generation:
@@ -96,7 +96,7 @@ class EngineMonitor:
 
     @property
     def away_seconds(self) -> float:
-        """How long the engine has not answered; 0 while it does."""
+        """Seconds since the engine last answered; 0 while it answers."""
         return 0.0 if self.is_ready else time.monotonic() - self._seen_at
 
     def recheck(self) -> None:
@@ -117,7 +117,7 @@ class EngineMonitor:
         return False
 
     def may_have_begun(self, session_id: UUID | None, request_ids: Sequence[str]) -> bool:
-        """Whether an engine session that has died was working on one of these requests, as far as is known."""
+        """Whether a dead engine session may have been working on one of these requests."""
         return session_id is None or self._client.may_have_begun(str(session_id), request_ids)
 
     def await_new_session(self, ended: UUID | None) -> None:
@@ -136,7 +136,7 @@ class EngineMonitor:
             except (EngineError, EngineAwayError, OSError, TimeoutError) as error:
                 pause = self._set_away(error)
             else:
-                if self._recheck_requested.is_set():  # lost meanwhile: the next session may be another
+                if self._recheck_requested.is_set():  # lost meanwhile; the session may have changed
                     continue
                 pause = await self._set_ready(info)
             with suppress(TimeoutError):
@@ -155,8 +155,8 @@ class EngineMonitor:
         return info
 
     async def _set_ready(self, info: EngineInfo) -> float:
-        """Seconds until the next check: soon, unless it is noted that this worker reaches the engine, without which no
-        jobs are sent here.
+        """Note that the engine is ready. Returns seconds until the next check: few until this worker's presence is
+        recorded, since no jobs are sent here before.
         """
         if not self._ready.is_set():
             logger.info("connected to engine: %s on %s", info.model, info.device)
@@ -176,7 +176,9 @@ class EngineMonitor:
         return self._interval_seconds if is_noted else min(self._interval_seconds, RECORD_PAUSE)
 
     def _set_away(self, error: Exception) -> float:
-        """Seconds until the next check: as long as it has been away, however many checks were asked for meanwhile."""
+        """Note that the engine does not answer. Returns seconds until the next check: as long as it has been silent,
+        however many checks were requested.
+        """
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now

@@ -22,7 +22,7 @@ from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 logger = logging.getLogger(__name__)
 
-HOLD_SECONDS = 60.0  # without an engine, messages are held this long; then other workers get their jobs
+HOLD_SECONDS = 60.0  # hold messages without an engine this long, then give their jobs to other workers
 STOP_REQUEST_SECONDS = 0.5  # between checks for jobs to stop: sooner than the next heartbeat
 RETRY_SECONDS = 0.5  # leases expire while Postgres cannot be reached: extend them as soon as it can
 
@@ -67,7 +67,7 @@ class Heartbeat:
                 pause = min(pause, RETRY_SECONDS)
 
     async def watch_stop_requests(self) -> None:
-        """Soon stop jobs that are cancelled or past their deadline, until cancelled."""
+        """Until cancelled, stop jobs soon after they are cancelled or pass their deadline."""
         while True:
             await asyncio.sleep(STOP_REQUEST_SECONDS)
             if self._jobs:

@@ -20,7 +20,7 @@ class StopReason(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class JobInFlight:
-    """A claim, the task that works on it, and why it is stopped, if it is. Owned by the worker's loop."""
+    """A claim, its task, and the reason if it is stopped. Owned by the worker's loop."""
 
     claim: Claim
     stop_reason: StopReason | None = None

@@ -1,4 +1,4 @@
-"""`LivePublisher`: publishes what running jobs write, while they are watched (`queue/live.py`).
+"""`LivePublisher`: publishes the text of watched running jobs (`queue/live.py`).
 
 Otherwise it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
 deltas only of the requests that are watched. Without Redis, jobs run all the same.
@@ -27,7 +27,7 @@ from thothy_ai.worker.record.claims import Claim
 logger = logging.getLogger(__name__)
 
 MAX_INTERESTS = 1_000  # any client of Redis can announce some
-LISTEN_SECONDS, LOOK_SECONDS = 5.0, 0.2  # for announcements, while the engine answers and while it is looked for
+LISTEN_SECONDS, LOOK_SECONDS = 5.0, 0.2  # between announcements, with and without an engine
 RETRY_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 HEALTH_SECONDS = 15
@@ -54,7 +54,7 @@ class LivePublisher:
         self._settings = settings
         self._monitor = monitor
         self._outputs: dict[UUID, _Output] = {}
-        self._watched: dict[UUID, float] = {}  # until when, monotonic
+        self._watched: dict[UUID, float] = {}  # monotonic end of interest by job
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: Redis | None = None
 
@@ -74,7 +74,7 @@ class LivePublisher:
                 del self._outputs[claim.id]
 
     async def run(self) -> None:
-        """Listen for what is watched, until cancelled. Without Redis, try again."""
+        """Listen for announcements of watchers, until cancelled. Without Redis, keep trying."""
         if self._settings.redis_url is None:
             return
         self._redis = Redis.from_url(
@@ -83,7 +83,7 @@ class LivePublisher:
             socket_timeout=None,  # redis-py's loses cancellations before Python 3.12: ours, around every call
             health_check_interval=HEALTH_SECONDS,
         )
-        options = self._redis.connection_pool.connection_kwargs  # where one that the URL has wins over ours
+        options = self._redis.connection_pool.connection_kwargs  # an option in the URL wins over ours
         options |= dict.fromkeys({"socket_timeout", "orig_socket_timeout"} & options.keys())
         try:
             while True:
@@ -91,7 +91,7 @@ class LivePublisher:
                     await self._listen(self._redis)
                 except (RedisError, OSError) as error:
                     logger.debug("no live text: %s", error)
-                except Exception:  # it must not end the worker, whatever it is
+                except Exception:  # no error here may end the worker
                     logger.exception("no live text for %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -100,7 +100,7 @@ class LivePublisher:
             await self._redis.aclose()
 
     async def _listen(self, redis: Redis) -> None:
-        """Note what is watched, and be seen to serve the engine that answers now."""
+        """Record watched jobs, and subscribe as a server of the current engine."""
         async with redis.pubsub() as inbox:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await inbox.subscribe(interest_channel(self._settings))
@@ -147,8 +147,8 @@ class LivePublisher:
         task.add_done_callback(self._tasks.discard)
 
     async def _publish_deltas(self, output: _Output) -> None:
-        """Until the generation ends, however it does: the attempt itself deals with that."""
-        said = 0  # characters that watchers know
+        """Publish until the generation ends; the attempt itself handles its end."""
+        said = 0  # characters already published
         with suppress(EngineError):
             await output.call.stream()
             async for piece in output.call.texts():

@@ -93,7 +93,7 @@ class WorkerLoop:
                 self._loop.call_soon_threadsafe(self._begin_shutdown, seconds)
 
     def join(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end; whether it has ended."""
+        """Wait at most `seconds` for the end; returns whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -181,7 +181,7 @@ class WorkerLoop:
             self._finishes.put([(job, finish)])
 
     def _compare_again(self, job: JobInFlight, finish: Finish, attempts: AttemptRunner) -> None:
-        """An output that resembles the job's was accepted since it was compared with others."""
+        """Compare the job's output again, since a similar one was accepted meanwhile."""
 
         async def compare() -> None:
             try:
@@ -207,7 +207,9 @@ class WorkerLoop:
             self._changed.set()
 
     async def _until_idle(self, seconds: float, *, releasing: bool = False) -> None:
-        """Wait for all jobs. Releasing is never cut short: an unwritten release waits for a lease, and is a failure."""
+        """Wait for all jobs. Releasing is never cut short: an unwritten release would wait for the lease's end and
+        count as a failure.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._jobs and (releasing or not self._release_now):

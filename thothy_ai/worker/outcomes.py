@@ -33,7 +33,7 @@ from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import NO_USAGE, AttemptUsage, Finish, FollowUp, Judged
 
-MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
+MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # at the last death the job ran alone, so it kills engines
 MAX_DETAIL_LENGTH = 500
 
 
@@ -57,7 +57,7 @@ def judged(
     provenance: dict[str, Any] | None = None,
     verified_by: tuple[VerifierModel, Doubts] | None = None,
 ) -> Finish:
-    """There was an output, and it was judged; with verification, by a verifier of which these doubts were measured."""
+    """The outcome of a judged output; `doubts` are the measured ones of its verifier."""
     verification = None
     if judgement.verification is not None:
         claims = [claim._asdict() for claim in judgement.verification.claims]
@@ -126,26 +126,26 @@ def _rejected(finish: Finish, rejection: Rejection, *, again: bool) -> Finish:
 
 
 def _given_up(finish: Finish) -> Finish:
-    """No attempt follows: a person may edit the best draft, if there is one."""
+    """The job gets no further attempt: a person can edit its best draft, if there is one."""
     if not (finish.drafted or finish.is_draft):
         return replace(finish, state=JobState.DEAD, event=Event.DEAD)
     return replace(finish, state=JobState.SUCCEEDED, event=Event.KEPT, needs=ReviewState.NEEDS_EDIT)
 
 
 def hopeless(claim: Claim, reason: str, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """Every other attempt would fail, too."""
+    """Give up a job whose further attempts would all fail."""
     return _given_up(replace(dead(claim, reason, detail), usage=usage, drafted=claim.drafted))
 
 
 def dead(claim: Claim, reason: str, detail: str) -> Finish:
-    """It cannot be read, or its answer is an error: neither another attempt nor an edit helps."""
+    """End an unreadable job, or one answered with an error: neither an attempt nor an edit helps."""
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )
 
 
 def refused(claim: Claim, status: int, reason: str, detail: str, error: Mapping[str, Any]) -> Finish:
-    """Its request is one that OpenAI's API refuses; the artifact is what the API would answer."""
+    """End a job whose request OpenAI's API refuses; the artifact is the API's response."""
     answer = Judged(ArtifactVerdict.REJECTED, "und", {"status": status, **error}, "")
     return replace(dead(claim, reason, detail), judged=answer)
 
@@ -153,7 +153,7 @@ def refused(claim: Claim, status: int, reason: str, detail: str, error: Mapping[
 def failed(
     claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: AttemptUsage = NO_USAGE
 ) -> Finish:
-    """It failed, and may succeed later."""
+    """The outcome of a failure that may pass."""
     ended = Finish(
         claim.id,
         claim.attempt,
@@ -189,7 +189,7 @@ def engine_died(claim: Claim, detail: str, usage: AttemptUsage = NO_USAGE) -> Fi
 
 
 def budget_spent(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """Its attempts have used what they may."""
+    """The job's compute budget is used up."""
     used = claim.used_seconds + usage.engine.compute_seconds
     before = f"; the last output was rejected: {claim.previous['reason']}" if claim.previous else ""
     detail = f"{used:.4g} of {claim.max_compute_seconds:g} seconds are used{before}"
@@ -197,7 +197,7 @@ def budget_spent(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
 
 
 def released(claim: Claim, reason: str, detail: str | None = None, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """It did not finish here, through no fault of its own."""
+    """Release a job that did not finish here, through no fault of its own."""
     return Finish(
         claim.id,
         claim.attempt,
@@ -211,7 +211,7 @@ def released(claim: Claim, reason: str, detail: str | None = None, usage: Attemp
 
 
 def stopped(claim: Claim, reason: StopReason | None, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """It was stopped while it ran: cancelled, past its deadline, or by a shutdown."""
+    """The outcome of a job stopped while it ran: cancelled, past its deadline, or by a shutdown."""
     if reason is StopReason.CANCELLED:
         state, outcome, event, why = JobState.CANCELLED, Outcome.CANCELLED, Event.CANCELLED, None
     elif reason is StopReason.EXPIRED:

@@ -53,22 +53,24 @@ POLL_SECONDS = 0.1  # between checks whether a job may run alone
 
 
 class ExclusiveSlot:
-    """Lets the jobs of this worker that must run alone do so, one after the other. Owned by the worker's loop."""
+    """Runs this worker's exclusive jobs alone, one after the other. Owned by the worker's loop."""
 
     def __init__(self, store: JobStore, lease_seconds: float) -> None:
         self._store = store
         self._lease_seconds = lease_seconds
         self._turn = asyncio.Lock()
-        self._crowded_until = float("-inf")  # monotonic: until then, no job waits for the others to end
+        self._crowded_until = float("-inf")  # monotonic: no job waits for the others before that
 
     @asynccontextmanager
     async def turn(self, session_id: UUID | None) -> AsyncIterator[bool]:
-        """Wait for the turn, and at most a lease for the engine's other jobs; whether nothing else runs there now."""
+        """Wait for the turn, and at most a lease for the engine's other jobs; returns whether the engine is empty."""
         async with self._turn:
             yield time.monotonic() >= self._crowded_until and await self._emptied(session_id)
 
     async def _emptied(self, session_id: UUID | None) -> bool:
-        """No other claim succeeds meanwhile. Checked twice: one may have been on its way at the first check."""
+        """Whether the engine is empty. No other claim succeeds meanwhile; a second check catches one already under
+        way.
+        """
         quiet, end = 0, time.monotonic() + self._lease_seconds
         while quiet < 2 and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)

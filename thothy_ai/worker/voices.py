@@ -1,7 +1,7 @@
-"""`Voices`: for a job that asks for a voice, which approved artifacts its prompts show as examples.
+"""`Voices`: chooses the approved artifacts that a job's prompts show as examples of its voice.
 
-They depend on the voice, the language and the source alone, and are kept for a while: siblings of all kinds have the
-same ones before their source, and share its KV as they do without a voice.
+They depend on the voice, the language and the source alone, and are kept for a while: sibling jobs of all kinds have
+the same examples before their source, and share its KV as without a voice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.store import JobStore, retry_until_answered
 
 EXAMPLES = 3  # in a prompt
-CANDIDATES = 50  # approved last, among which the most similar are chosen
+CANDIDATES = 50  # latest approved artifacts to choose from
 COMPARED_CHARS = 4_000  # of a source
 KEPT, KEPT_SECONDS = 1_000, 900.0
 
@@ -71,7 +71,7 @@ def most_similar(candidates: Sequence[Example], source: str) -> tuple[Example, .
     """The examples that have most words in common with the beginning of the source, the most similar last: nearest to
     it in the prompt.
 
-    By the words, not by the signatures of artifacts, which are equal for nearly the same texts only.
+    Compares words, since artifacts' signatures are equal only for nearly identical texts.
     """
     first = {example.job_id: example for example in reversed(candidates)}  # approved twice, it counts once
     compared = source[:COMPARED_CHARS].casefold()

@@ -1,4 +1,4 @@
-"""`EngineLists`: consumes the lists of the engine that the worker stands beside, once the engine has said its name."""
+"""`EngineLists`: consumes the lists of the worker's engine, once the engine has told its name."""
 
 from __future__ import annotations
 

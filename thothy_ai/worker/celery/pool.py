@@ -39,7 +39,7 @@ Callback = Callable[[Any], None]
 
 
 class Handle:
-    """What Celery gets for a task it handed over. Celery keeps a weak reference to it, the pool the strong one."""
+    """Celery's handle of a task that it handed over. Celery keeps a weak reference to it, the pool the strong one."""
 
     def __init__(self, callback: Callback, error_callback: Callback | None) -> None:
         self._callback = callback
@@ -185,7 +185,7 @@ class EnginePool(BasePool):
         self._soon(done)
 
     def _on_done(self, hints: Sequence[Hint]) -> None:
-        """These jobs are committed: acknowledge their messages. Called on the loop's thread."""
+        """Acknowledge the messages of committed jobs. Called on the loop's thread."""
 
         def acknowledge() -> None:
             for hint in hints:
@@ -196,7 +196,7 @@ class EnginePool(BasePool):
         self._soon(acknowledge)
 
     def _on_death(self) -> None:
-        """Without its loop the process is of no use: end it, so that its supervisor starts another."""
+        """End the process, which is useless without its loop, so that its supervisor starts another."""
         celery_state.should_stop = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""`UrgentConsumer`: consumes urgent jobs' messages beside all others, with places of their own.
+"""`UrgentConsumer`: consumes urgent jobs' messages in their own places, along with all others.
 
-A worker that has as many jobs in flight as it may consumes no ordinary message until one of them ends. Urgent messages
-come over a channel with a prefetch count of its own, as large: they wait for no ordinary job.
+A worker with all places taken consumes no ordinary message until a job ends. Urgent messages come over a channel with
+its own prefetch count of the same size, so they never wait for ordinary jobs.
 """
 
 from __future__ import annotations

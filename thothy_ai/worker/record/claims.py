@@ -15,7 +15,7 @@ from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.seeds import attempt_seed
 
 MAX_LONE = 8  # jobs that must run alone, claimed at once: the engine is emptied once for all of them
-ASSUMED_CAPACITY = 64  # of an engine that does not say its capacity
+ASSUMED_CAPACITY = 64  # for engines without a known capacity
 
 AttemptRef = tuple[UUID, int]  # job id and attempt number: names an attempt in the record; the number fences it
 
@@ -31,7 +31,7 @@ class Claim:
     kind: str
     failures: int
     max_attempts: int
-    max_compute_seconds: float | None  # that the job may use, `used_seconds` of which it has used
+    max_compute_seconds: float | None  # the job's budget, `used_seconds` of which are spent
     engine_deaths: int
     priority: int
     deadline: datetime | None
@@ -40,17 +40,17 @@ class Claim:
     used_seconds: float = 0.0
     previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact, note, drafted
     tries: int = 1  # attempts since the job was enqueued or redriven, this one included
-    waited_seconds: float = 0.0  # since it might first run, or run again
-    adapter: str = ""  # that it runs with; empty: the model itself
-    session_id: UUID | None = None  # of the engine that it was claimed for
+    waited_seconds: float = 0.0  # since the job could run, or run again
+    adapter: str = ""  # empty: the model itself
+    session_id: UUID | None = None  # of the claim's engine
 
     def overdraws(self, seconds: float = 0.0) -> bool:
-        """Whether the job's budget is spent, `seconds` of this attempt included."""
+        """Whether the job's budget is spent, including `seconds` of this attempt."""
         return self.max_compute_seconds is not None and self.used_seconds + seconds >= self.max_compute_seconds
 
     @property
     def drafted(self) -> bool:
-        """Whether an earlier attempt left a draft that a person may edit."""
+        """Whether an earlier attempt left a draft that a person can edit."""
         return self.previous is not None and bool(self.previous["drafted"])
 
     @property
@@ -70,13 +70,13 @@ class Claim:
 
     @property
     def seed(self) -> int:
-        """For sampling: the same for the same attempt wherever it runs, different for a retry."""
+        """The sampling seed: the same for an attempt wherever it runs, different for a retry."""
         return attempt_seed(self.id, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What was claimed, and what has to wait: `quarantined` jobs, and jobs `blocked` by one that runs alone."""
+    """The claimed jobs, and those that have to wait: `quarantined` jobs, and jobs `blocked` by one that runs alone."""
 
     claims: list[Claim]
     quarantined: list[Hint]
@@ -84,7 +84,7 @@ class ClaimResult:
 
     @classmethod
     def of(cls, rows: Sequence[Any], session_id: UUID | None = None) -> ClaimResult:
-        """From the rows of a claiming statement for this engine: one without an attempt number was not claimed."""
+        """The result in a claiming statement's rows for this engine: a row without attempt number was not claimed."""
         waiting = [row for row in rows if row.attempt is None]
         return cls(
             [Claim(*(*row, session_id)) for row in rows if row.attempt is not None],
@@ -111,6 +111,6 @@ class GroupSizes:
 
     @classmethod
     def of(cls, capacity: int) -> Self:
-        """For an engine that runs at most `capacity` sequences at once, 0 if it does not say: half and root of that."""
+        """Group sizes for an engine of `capacity` sequences (0: not known): its half and its square root."""
         sequences = capacity or ASSUMED_CAPACITY
         return cls(max(1, sequences // 2), math.isqrt(sequences))

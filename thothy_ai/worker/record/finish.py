@@ -17,12 +17,12 @@ from thothy_ai.queue.canonical import Canonical
 from thothy_ai.queue.follow_ups import follow_up_row
 from thothy_ai.worker.record.claims import AttemptRef, Claim
 
-MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
+MAX_COMPARISONS = 4  # of an output with artifacts accepted meanwhile, since many alike can come at once
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What an attempt used on the engine `engine_session_id`, which has so many `devices`.
+    """The usage of an attempt on the engine `engine_session_id` with its number of `devices`.
 
     `verification_seconds` are those of its calls that verify; `saved_tokens` the rest of the budgets of calls that were
     stopped early.
@@ -70,7 +70,7 @@ class FollowUp:
     id: UUID = field(default_factory=uuid7)
 
     def row(self) -> dict[str, Any]:
-        """What the statement `queue/follow_ups` reads."""
+        """The parameters of the statement `queue/follow_ups`."""
         return follow_up_row(self.parent, self.wanted, self.id)
 
 
@@ -91,15 +91,15 @@ class Finish:
     usage: AttemptUsage = NO_USAGE
     judged: Judged | None = None
     follow_ups: tuple[FollowUp, ...] = ()
-    needs: ReviewState | None = None  # what a succeeded job waits for a person to do
-    compared_with: tuple[UUID, ...] = ()  # jobs whose artifacts resemble this output's, and are others
+    needs: ReviewState | None = None  # what a succeeded job needs from a person
+    compared_with: tuple[UUID, ...] = ()  # jobs with similar artifacts that proved different
     comparisons: int = 0
     answered_at: float | None = None  # monotonic: when the engine's result arrived
-    drafted: bool = False  # an earlier attempt left a draft that a person may edit
+    drafted: bool = False  # an earlier attempt left a draft that a person can edit
 
     @property
     def is_draft(self) -> bool:
-        """Whether a person may edit the output that was rejected."""
+        """Whether a person can edit the rejected output."""
         return self.outcome is Outcome.REJECTED and self.judged is not None and self.judged.editable
 
     @property
@@ -117,7 +117,7 @@ class Finish:
         return bool(self.judged and self.judged.signature) and self.comparisons < MAX_COMPARISONS
 
     def compared_row(self) -> dict[str, Any]:
-        """What the statement `worker/unseen_similar` reads."""
+        """The parameters of the statement `worker/unseen_similar`."""
         return {
             "id": str(self.id),
             "attempt": self.attempt,
@@ -127,7 +127,7 @@ class Finish:
         }
 
     def row(self) -> dict[str, Any]:
-        """What the statement `worker/finish` reads. Plain attribute reads: this runs for every job."""
+        """The parameters of the statement `worker/finish`. Plain attribute reads, since this runs for every job."""
         usage, output = self.usage, self.judged
         return {
             "id": str(self.id),
@@ -161,7 +161,7 @@ class Finish:
 
 
 def alike(finishes: Iterable[Finish]) -> frozenset[AttemptRef]:
-    """Of outputs that are written together, those whose signature shares an element with that of an earlier one."""
+    """The outputs of a batch whose signature shares an element with an earlier one's."""
     seen: set[tuple[str, int]] = set()
     found = set()
     for finish in finishes:

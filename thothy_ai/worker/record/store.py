@@ -50,7 +50,7 @@ async def retry_until_answered(
 class Finished(NamedTuple):
     """The states of the attempts that ended; those of neither part were fenced off, and nothing of them is written.
 
-    `outdated` outputs have to be compared with artifacts that were written since, and finished again.
+    `outdated` outputs must be compared with newer artifacts, and finished again.
     """
 
     states: dict[AttemptRef, JobState]
@@ -65,7 +65,7 @@ class LeaseStatus(NamedTuple):
 
 
 class UsageRecord(NamedTuple):
-    """What an attempt used, in seconds of an engine session; `recorded` of them are already in its row."""
+    """The usage of an attempt in seconds of an engine session, `recorded` of which are already in its row."""
 
     job_id: UUID
     attempt: int
@@ -88,7 +88,7 @@ class JobStore:
     async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:
         """Claim the dispatches that may run, in planned order; those that are not returned are stale.
 
-        They are to run in this engine session, whose model is `model_name`: what else a job names is an adapter.
+        They will run in this engine session with the model `model_name`: any other name in a job is an adapter.
         """
         claiming = self._claiming(hints, session_id, model_name)
         return ClaimResult.of(await self._execute("worker/claim", **claiming), session_id)
@@ -111,7 +111,7 @@ class JobStore:
                 return ClaimResult.of(rows.all(), session_id)
 
     async def others_running(self, session_id: UUID | None) -> int:
-        """How many jobs run on this engine, in any worker, apart from this worker's own that are to run alone."""
+        """How many jobs run on this engine in any worker, except this worker's exclusive ones."""
         [row] = await self._execute("worker/others_running", worker=self._worker, engine_session_id=session_id)
         return int(row.jobs)
 
@@ -150,7 +150,7 @@ class JobStore:
         return Finished(states, outdated)
 
     async def _follow(self, connection: AsyncConnection, finishes: Sequence[Finish]) -> None:
-        """Insert the follow-ups of these; those of artifacts that were sent back make room for them."""
+        """Insert the follow-ups of these artifacts; they supersede those of artifacts that were sent back."""
         made = defaultdict[UUID, list[Any]](list)
         if again := [finish.id for finish in finishes if finish.settles_again]:
             for row in (await connection.execute(statement("queue/follow_ups_of"), {"ids": again})).mappings():
@@ -195,16 +195,16 @@ class JobStore:
         return [row.body for row in rows], tuple(row.job_id for row in rows)
 
     async def examples(self, tenant: str, voice: str, language: str, limit: int) -> Sequence[Any]:
-        """Jobs and texts of what was approved last as an example of this voice."""
+        """Jobs and texts of the latest approved examples of this voice."""
         return await self._execute("worker/examples", tenant=tenant, voice=voice, language=language, limit=limit)
 
     async def measured_verifier(self, verifier: VerifierModel) -> Doubts:
-        """How many doubts of a verifier were right when it was measured last, and how many were wrong."""
+        """How many doubts of a verifier were right and how many wrong in its latest measurement."""
         rows = await self._execute("worker/measured_verifier", **verifier._asdict())
         return Doubts(*rows[0]) if rows else NO_DOUBTS
 
     async def record_usage(self, usages: Sequence[UsageRecord]) -> set[AttemptRef]:
-        """Record what these attempts used where no other usage is recorded; returns those that have ended."""
+        """Record these attempts' usage where none is recorded; returns the attempts that have ended."""
         job_ids, attempts, session_ids, seconds, recorded = zip(*usages, strict=True)
         rows = await self._execute(
             "worker/record_usage",
@@ -219,7 +219,7 @@ class JobStore:
     async def show_presence(self, session_id: str) -> bool:
         """Note that this worker reaches the engine of this session: the dispatcher sends jobs there.
 
-        Returns whether the engine's own side has recorded the session, without which nothing is noted.
+        Returns whether the engine's registrar has recorded the session; if not, nothing is noted.
         """
         return bool(await self._execute("worker/present", session_id=session_id))
 

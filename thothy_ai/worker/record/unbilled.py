@@ -1,9 +1,9 @@
-"""`UnbilledUsage`: what attempts used that is not recorded yet, because their own worker could not record it.
+"""`UnbilledUsage`: usage of attempts whose own worker could not record it.
 
 An engine reports the usage of requests whose worker vanished to any worker that asks; the worker of a fenced attempt
 knows its usage, but may not write an outcome. The rows of such attempts appear when their lease runs out: until then
-their usage is kept here. What is lost with this process is divided over the session's lost attempts when the session is
-settled (`queue/settle_sessions`).
+their usage is kept here. If this process dies, settling divides the lost usage over the session's lost attempts
+(`queue/settle_sessions`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class UnbilledUsage:
         return sum(not kept.is_recorded for kept in self._kept.values())
 
     def add(self, attempt_ref: AttemptRef, session_id: UUID | None, seconds: float) -> None:
-        """Keep what this attempt used on this engine, in addition to its earlier usage there."""
+        """Add this attempt's usage on this engine to its earlier usage there."""
         if session_id is None or seconds <= 0:
             return
         kept = self._kept.setdefault(attempt_ref, _Kept(session_id, 0.0))
@@ -63,11 +63,11 @@ class UnbilledUsage:
             del self._kept[next(iter(self._kept))]
 
     def add_fenced(self, finish: Finish) -> None:
-        """Keep what an attempt used whose outcome may not be written."""
+        """Keep the usage of an attempt whose outcome must not be written."""
         self.add(finish.attempt_ref, finish.usage.engine_session_id, finish.usage.engine.compute_seconds)
 
     def add_abandoned(self, abandoned: AbandonedUsage) -> None:
-        """Keep what an engine reports of vanished clients, except requests that were not a worker's."""
+        """Keep the usage that an engine reports of vanished clients, except for requests not from workers."""
         for request in abandoned.requests:
             with suppress(ValueError):
                 job_id, attempt, *_ = request.id.split(".")  # as of `RequestFactory.request`, for a claim's key

@@ -16,8 +16,8 @@ COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The first message: what is known before the model is loaded. `devices` are the GPUs that it is going to use,
-    `adapters` the names of those that it loads at start.
+    """The first message: what is known before the model is loaded. `devices` are the GPUs that the engine will use,
+    `adapters` the names of those it loads at start.
     """
 
     session_id: str

@@ -52,11 +52,11 @@ def registered(options: EngineOptions, settings: Settings) -> Iterator[tuple[Eng
 
 
 class Registrations:
-    """Implements the engine's `Observer`. Keeps a registrar running, and repeats to a new one what was sent so far."""
+    """Implements the engine's `Observer`. Keeps a registrar running, and resends all messages to a new one."""
 
     def __init__(self, registration: Registration, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._sent: list[Message] = [registration]
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
@@ -96,8 +96,8 @@ class Registrations:
     def _run(self) -> None:
         """Start a registrar, and another one when it dies.
 
-        Where none runs for long, an engine that does not serve yet ends: it would get no jobs. One that serves keeps
-        the jobs that it has.
+        Without a registrar for long, an engine that does not serve yet ends, since it would get no jobs. A serving
+        engine keeps its jobs.
         """
         pause, failures = FIRST_PAUSE, 0
         while (process := self._spawned()) is not None:
@@ -120,7 +120,7 @@ class Registrations:
             pause = min(2 * pause, MAX_PAUSE)
 
     def _spawned(self) -> subprocess.Popen[bytes] | None:
-        """A new registrar that knows what was sent so far; None once the engine has ended."""
+        """A new registrar with all messages sent so far; None once the engine has ended."""
         with self._lock:
             if self._closing:
                 return None
@@ -143,7 +143,7 @@ def _popen(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
 
 def _write(process: subprocess.Popen[bytes] | None, message: Message) -> None:
     if process is not None:
-        with suppress(OSError, ValueError):  # it has died, or was closed
+        with suppress(OSError, ValueError):  # the registrar has died, or was closed
             _stdin(process).write(MESSAGES.encode(message))
             _stdin(process).flush()
 
@@ -155,9 +155,7 @@ def _stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def _refuse(why: str) -> NoReturn:
-    """End this process, whatever it does: no jobs would be sent to it, since its name belongs to another engine, or
-    nothing records it.
-    """
+    """End this process, which would get no jobs: its name belongs to another engine, or nothing records it."""
     sys.stderr.write(f"thothy engine: {why}\n")
     sys.stderr.flush()
     os._exit(CANNOT_START)
@@ -165,7 +163,7 @@ def _refuse(why: str) -> NoReturn:
 
 def _registration(options: EngineOptions) -> Registration:
     identity = identity_of(options)
-    gpus: tuple[Gpu, ...] = ()  # that the engine is going to use
+    gpus: tuple[Gpu, ...] = ()  # GPUs that the engine will use
     if not options.null and options.device != "cpu":
         number = options.device.rpartition(":")[2]
         first = int(number) if number.isdigit() else 0

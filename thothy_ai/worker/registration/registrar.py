@@ -1,8 +1,8 @@
 """The registrar: one process per engine, which records that engine's session until it ends.
 
 Started by the engine as `python -m thothy_ai.worker.registration.registrar`; messages come on standard input. It ends
-with the engine: on a message that says so, or when its input ends. If it writes to standard output, that is why the
-engine must not run.
+with the engine: on a message that says so, or when its input ends. Its standard output is empty unless the engine must
+not run, and then states the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 ANSWER_SECONDS = 4.0  # for the engine; one that does not answer has no heartbeat
 LOOK_SECONDS = 0.5  # between two looks at another engine of the same name
-END_SECONDS = 5.0  # to record the end, should Postgres be away; afterwards the reaper does
+END_SECONDS = 5.0  # to record the end if Postgres is unreachable; then the reaper does
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
 
 
@@ -50,7 +50,7 @@ class NameTakenError(Exception):
 
 
 class Registrar:
-    """Owns what is known of the engine, and its row."""
+    """Owns the known state of the engine, and its row."""
 
     def __init__(self, settings: Settings, registration: Registration, client: EngineClient | None = None) -> None:
         """`client`: one that the caller closes; without it, the engine's address is connected to."""
@@ -67,7 +67,7 @@ class Registrar:
         self._stats: EngineStats | None = None
         self._adapters: dict[str, dict[str, Any]] = {name: {} for name in registration.adapters}
         self._counted_at: float | None = None  # when the engine was asked for them; None: it was not
-        self._away = False  # Postgres, or the engine: said once
+        self._away = False  # Postgres or the engine is lost: logged once
 
     def hear(self, message: Message) -> None:
         match message:
@@ -117,7 +117,7 @@ class Registrar:
             await self._wait(LOOK_SECONDS)
 
     async def _beat(self) -> None:
-        """Record the state, if the engine answers: one that hangs falls silent."""
+        """Record the state if the engine answers; an engine that hangs falls silent."""
         try:
             if self._ready is not None:  # while it loads, it is enough that its process is running
                 if self._client is None:
@@ -203,7 +203,7 @@ class Registrar:
 
 
 def _described(adapter: AdapterInfo) -> dict[str, Any]:
-    """What is recorded of an adapter."""
+    """The record of an adapter."""
     return {
         "digest": adapter.digest,
         "rank": adapter.rank,
@@ -213,7 +213,7 @@ def _described(adapter: AdapterInfo) -> dict[str, Any]:
 
 
 def _gauges(stats: EngineStats | None) -> dict[str, float | None]:
-    """What an engine says of this moment; None where it does not say: another's server tells only our own requests."""
+    """The engine's gauges at this moment; None where unknown: a foreign server shows only our own requests."""
     of = stats or EngineStats()
     return {
         "running_sequences": of.scheduler.running if stats else None,
@@ -264,7 +264,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     settings = Settings.load()
     configure_logging(settings)
-    logging.getLogger("thothy_ai.engine").setLevel(logging.ERROR)  # that an engine has ended is no news here
+    logging.getLogger("thothy_ai.engine").setLevel(logging.ERROR)  # the end of an engine is expected here
     asyncio.run(_serve(settings))
 
 

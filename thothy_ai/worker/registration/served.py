@@ -48,7 +48,7 @@ async def record_server(settings: Settings, client: EngineClient) -> None:
         await asyncio.shield(recording)
     finally:
         core = None
-        with suppress(EngineError):  # the server is away: the last counters that were recorded stay
+        with suppress(EngineError):  # the server is lost: the last recorded counters stay
             core = (await client.stats()).core
         registrar.hear(EngineEnded.of(0, core))
         await recording

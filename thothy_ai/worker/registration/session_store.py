@@ -36,7 +36,7 @@ class SessionStore:
         self._engine = make_async_engine(settings, application="registrar", pool_size=1)
 
     async def register(self, row: dict[str, Any]) -> LiveEngine | None:
-        """Record a session, unless another one of that name may live, which is returned."""
+        """Record a session, unless another of that name may be alive; returns that one."""
         named = {"name": row["engine_name"]}
         async with self._transaction() as connection:
             await connection.execute(statement("worker/engine_name_lock"), named)

@@ -268,7 +268,7 @@ class _AttemptCalls:
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """The ids by which the engine knows them."""
+        """The engine's ids of the attempt's requests."""
         return tuple(f"{self._claim.key}.{number}" for number in range(len(self.log.sent)))
 
     def before_step(self) -> None:

@@ -79,7 +79,7 @@ class EngineMonitor:
         return self.info.model_name if self.info is not None else ""
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a request, unless the engine was lost and not checked since. Raises `EngineLostError`."""
+        """Send a request, unless the engine was lost and has not been checked since. Raises `EngineLostError`."""
         if not self.is_ready:
             raise ConnectionLostError("the engine was lost since it was last checked")
         try:
@@ -100,7 +100,7 @@ class EngineMonitor:
         return 0.0 if self.is_ready else time.monotonic() - self._seen_at
 
     def recheck(self) -> None:
-        """Stop claiming and check the engine now: it may have been lost."""
+        """Stop claiming and check now whether the engine was lost."""
         self._ready.clear()
         self._recheck_requested.set()
 

@@ -42,7 +42,7 @@ RETRIES = Counter("thothy_retries", "Attempts whose job is queued again, by thei
 
 
 def count_claims(claims: Iterable[Claim]) -> None:
-    """Count what was claimed, by how long it had waited."""
+    """Count claimed jobs by how long they had waited."""
     for claim in claims:
         QUEUE_SECONDS.labels(claim.kind).observe(claim.waited_seconds)
 

@@ -13,8 +13,8 @@ nothing new; connection to a live engine lost queued at once, nothing counted
 cancelled, deadline passed                    cancelled, expired
 
 A job that is given up succeeds if one of its attempts left a draft that a person may edit, whatever the others ended
-with, and is dead otherwise. Of one that cannot be read nobody could check an edit: it stays dead. Nobody wants what was
-cancelled, and what has expired is too late: neither waits for a person.
+with, and is dead otherwise. A job that cannot be read stays dead, since nobody could check an edit of it. Nobody wants
+what was cancelled, and what has expired is too late: neither waits for a person.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class EngineLists(bootsteps.StartStopStep):
         super().__init__(consumer, **kwargs)
 
     def start(self, consumer: Any) -> None:
-        """Begin with a new connection, which consumes none of them yet."""
+        """Begin with a new connection, which does not consume any list yet."""
         self._name = ""
         self._look(consumer)
         self._timer = consumer.timer.call_repeatedly(LOOK_SECONDS, self._look, (consumer,))

@@ -47,7 +47,7 @@ class Handle:
         self._cancelled = False
 
     def terminate(self, signal: object = None) -> None:  # noqa: ARG002 - Celery's signature
-        """Call nothing from now on."""
+        """Call no further callbacks."""
         self._cancelled = True
 
     def succeed(self, outcome: tuple[int, Any, float] = (0, None, 0.0)) -> None:
@@ -200,7 +200,7 @@ class EnginePool(BasePool):
         celery_state.should_stop = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:
-        """Call it on Celery's main thread."""
+        """Have a function called on Celery's main thread."""
 
         def then_pump() -> None:
             call()

@@ -1,4 +1,4 @@
-"""`DrainRecords`: records the times in which the queue was not empty, after they have ended."""
+"""`DrainRecords`: records each period in which the queue was not empty, once it has ended."""
 
 from __future__ import annotations
 

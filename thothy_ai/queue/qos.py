@@ -138,6 +138,6 @@ class QoS(redis.QoS):
 
 
 def dropped(error: Exception) -> None:
-    """Count and log what cannot be read."""
+    """Count and log an unreadable message."""
     metrics.DROPPED.labels("unreadable").inc()
     logger.warning("list element or record dropped, unreadable: %.200s", repr(error))  # untrusted text

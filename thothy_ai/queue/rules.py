@@ -33,7 +33,7 @@ class Rule:
     statement_seconds: float = 30.0
 
     def pause(self, failures: int) -> float:
-        """Seconds until the next try after `failures` in a row: never longer than it would have waited."""
+        """Seconds until the next try after `failures` in a row: doubling, up to a sixth of `every`, within bounds."""
         return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), max(self.every / 6, FIRST_PAUSE), MAX_PAUSE)
 
 

@@ -38,7 +38,7 @@ class HintChannel(redis.Channel):
 
     @property
     def has_address(self) -> bool:
-        """Whether it has an address to connect to."""
+        """Whether the connection has an address."""
         return self.connection is not None and self.connection.client is not None
 
     def _brpop_read(self, **options: Any) -> bool | None:

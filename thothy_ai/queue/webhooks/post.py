@@ -37,7 +37,7 @@ class PostResult:
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver has it."""
+        """Whether the receiver accepted the message."""
         return self.status is not None and 200 <= self.status < 300
 
 

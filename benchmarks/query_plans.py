@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from benchmarks.results import record
 from benchmarks.stand_in import ENGINE, IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
-from thothy_ai.queue.dispatcher import PLANNING
+from thothy_ai.queue.dispatcher import BY_INDEX
 
 LONG_LIST = re.compile(r"\{[0-9a-f-]{36}(?:,[0-9a-f-]{36}){3,}\}")
 EXECUTION = re.compile(r"^Execution Time: (.*)$", re.MULTILINE)
@@ -28,7 +28,7 @@ def record_plans(engine: Engine) -> None:
     """Run each statement once, on the state that the previous one left; print the plans and record the times."""
     times: list[tuple[str, str]] = []
     with engine.connect() as connection:
-        for order in PLANNING:  # the session settings of the dispatcher
+        for order in BY_INDEX:  # the session settings of the dispatcher
             connection.execute(text(order))
         _start_some(connection)
         for name, what, plan in _plans(connection):
@@ -55,7 +55,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         "queue/dispatch_next", "Both at once, where there is one engine.", **NEXT, any_limit=2 * IN_FLIGHT,
         engine=ENGINE, lowest=None, places=2 * IN_FLIGHT, urgent_places=0,
     )  # fmt: skip
-    connection.execute(text("RESET ALL"))  # only the dispatcher sets them
+    connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
         text("SELECT id, dispatch_no FROM job WHERE state = 'dispatched' LIMIT :n"), {"n": IN_FLIGHT}
     ).all()

@@ -60,10 +60,6 @@ CREATE INDEX ix_job_queued ON job (
     thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for),
     thothy_due(deadline, enqueued_at, scheduled_for), source_key, id
 ) WHERE state = 'queued' AND NOT delayed AND model IS NULL;
-CREATE INDEX ix_job_queued_named ON job (
-    thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for),
-    thothy_due(deadline, enqueued_at, scheduled_for), source_key, id
-) WHERE state = 'queued' AND NOT delayed AND model IS NOT NULL;
 CREATE INDEX ix_job_queued_model ON job (
     model, thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for),
     thothy_due(deadline, enqueued_at, scheduled_for), source_key, id

@@ -15,7 +15,7 @@ from thothy_ai.db.usage_fragments import usage_fragments
 # jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
 # a day per point of priority that they have more. Both times are rounded, deadlines by up to a quarter of their slack,
 # and within equal times sources go one after the other: siblings stay together. The functions are in
-# migrations/versions/r0001_planned_order.sql; `ix_job_queued` and `ix_job_queued_named` are over the same terms.
+# migrations/versions/r0001_planned_order.sql; the index `ix_job_queued` is over the same terms.
 PLANNED_ORDER: Final = (
     "thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for)",
     "thothy_due(deadline, enqueued_at, scheduled_for)",
@@ -115,13 +115,11 @@ HELD: Final = f"""(NOT {NOT_PAUSED} OR coalesce((
 _DUE_COLUMNS: Final = "id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key"
 _PLACE: Final = f"row_number() OVER (PARTITION BY team ORDER BY {', '.join(PLANNED_ORDER)}) AS place"
 # The next due jobs that are not paused: at most `any_limit` of those that name no model, and of the `models` of each of
-# `teams` as many as `limits` says; if `floors` has a priority, only those above it of as many.
+# `teams` as many as `limits` says; if `floors` has a priority, only those above it of as many of each model.
 #
-# For teams of many names, jobs of all models are read in one order first, twice as many as there is room for: `near`.
-# A team whose jobs fill its room there is done. Where others' jobs are in front, its models are read one by one. Of a
-# hundred that would be a hundred times as many as there is room for, and comparing two jobs is what takes time: of each
-# a `few` are read at first, and all there is room for only of those whose few are all among the next ones. Of any
-# other, no further job can be among them.
+# A hundred models would be asked for a hundred times as many as there is room for, and comparing two jobs is what takes
+# time: of each model a `few` are read at first, and all there is room for only of those whose few are all among the
+# next ones. Of any other, no further job can be among them.
 NEXT_DUE: Final = f"""
     (
         SELECT {_DUE_COLUMNS}
@@ -131,35 +129,16 @@ NEXT_DUE: Final = f"""
         LIMIT :any_limit
     )
     UNION ALL
-    (
-        WITH asked AS MATERIALIZED (
-            SELECT name, team, places, floor
-            FROM unnest(
-                CAST(:models AS text[]), CAST(:teams AS integer[]), CAST(:limits AS bigint[]),
-                CAST(:floors AS smallint[])
-            ) AS given (name, team, places, floor)
-        ), room AS MATERIALIZED (
-            SELECT 2 * coalesce(sum(places), 0) AS jobs
-            FROM (SELECT max(places) AS places FROM asked GROUP BY team HAVING count(*) > 2) AS teams
-        ), near AS MATERIALIZED (
-            SELECT {_DUE_COLUMNS}, row_number() OVER (ORDER BY {", ".join(PLANNED_ORDER)}) AS position
-            FROM job
-            WHERE {DUE} AND model IS NOT NULL AND {NOT_PAUSED}
-            ORDER BY {", ".join(PLANNED_ORDER)}
-            LIMIT (SELECT jobs FROM room)
-        ), served AS MATERIALIZED (
-            SELECT near.*, team, places, floor, row_number() OVER (PARTITION BY team ORDER BY position) AS place
-            FROM near JOIN asked ON name = near.model
-        ), done AS MATERIALIZED (
-            SELECT team FROM served WHERE place = places
-            UNION ALL
-            SELECT team FROM asked WHERE (SELECT count(*) FROM near) < (SELECT jobs FROM room)
-        ), wanted AS (
+    SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+    FROM (
+        WITH wanted AS (
             SELECT name, team, places, floor, CASE
                 WHEN floor IS NULL THEN least(places, 3 + 4 * places / count(*) OVER (PARTITION BY team)) ELSE places
             END AS few
-            FROM asked
-            WHERE team NOT IN (SELECT team FROM done)
+            FROM unnest(
+                CAST(:models AS text[]), CAST(:teams AS integer[]), CAST(:limits AS bigint[]),
+                CAST(:floors AS smallint[])
+            ) AS asked (name, team, places, floor)
         ), first AS MATERIALIZED (
             SELECT named.*, team, places, few, {_PLACE}
             FROM wanted CROSS JOIN LATERAL (
@@ -177,31 +156,24 @@ NEXT_DUE: Final = f"""
             GROUP BY model, few
             HAVING count(*) = few
         )
-        SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
-        FROM served
-        WHERE place <= places AND team IN (SELECT team FROM done) AND (floor IS NULL OR priority > floor)
-        UNION ALL
-        SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
+        SELECT *, {_PLACE}
         FROM (
-            SELECT *, {_PLACE}
-            FROM (
-                SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key, team, places
-                FROM first
-                WHERE place <= places AND model NOT IN (SELECT model FROM further)
-                UNION ALL
-                SELECT named.*, team, places
-                FROM wanted CROSS JOIN LATERAL (
-                    SELECT {_DUE_COLUMNS}
-                    FROM job
-                    WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
-                    ORDER BY {", ".join(PLANNED_ORDER)}
-                    LIMIT places
-                ) AS named
-                WHERE wanted.name IN (SELECT model FROM further)
-            ) AS read
-        ) AS ranked
-        WHERE place <= places
-    )
+            SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key, team, places
+            FROM first
+            WHERE place <= places AND model NOT IN (SELECT model FROM further)
+            UNION ALL
+            SELECT named.*, team, places
+            FROM wanted CROSS JOIN LATERAL (
+                SELECT {_DUE_COLUMNS}
+                FROM job
+                WHERE {DUE} AND job.model = wanted.name AND {NOT_PAUSED}
+                ORDER BY {", ".join(PLANNED_ORDER)}
+                LIMIT places
+            ) AS named
+            WHERE wanted.name IN (SELECT model FROM further)
+        ) AS read
+    ) AS ranked
+    WHERE place <= places
 """  # noqa: S608 - constants
 # Of a job that is lost with a machine or a worker yet again, and may be what takes them down.
 LOST_TOO_OFTEN: Final = f"""(

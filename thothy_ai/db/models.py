@@ -137,12 +137,7 @@ class JobRow(Base):
         CheckConstraint("state <> 'dead' OR reason IS NOT NULL", name="dead"),
         CheckConstraint("review IS NULL OR state = 'succeeded'", name="reviewed"),
         Index("ix_job_queued", *PLANNED, postgresql_where=sql("state = 'queued' AND NOT delayed AND model IS NULL")),
-        # What is next of all models, and for each model, whatever waits for another.
-        Index(
-            "ix_job_queued_named",
-            *PLANNED,
-            postgresql_where=sql("state = 'queued' AND NOT delayed AND model IS NOT NULL"),
-        ),
+        # What is next for each model, whatever waits for another.
         Index(
             "ix_job_queued_model",
             "model",

@@ -30,14 +30,8 @@ from thothy_ai.telemetry import configure_logging, serve_metrics
 
 logger = logging.getLogger(__name__)
 
-# Statistics are stale when a queue fills fast: Postgres would read and sort all of a queue that was empty before. And
-# it would plan each dispatch anew, which takes longer than the dispatch.
-PLANNING = (
-    "SET enable_seqscan = off",
-    "SET enable_bitmapscan = off",
-    "SET enable_sort = off",
-    "SET plan_cache_mode = force_generic_plan",
-)
+# Statistics are stale when a queue fills fast: Postgres would read and sort all of a queue that was empty before.
+BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
 IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
 ADMIT_BATCH = 5000  # delayed jobs to admit per round
@@ -50,7 +44,7 @@ class Dispatcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._broker = Broker(settings)
-        self._leader = Leader(settings, "dispatcher", channels=(QUEUED,), session=PLANNING)
+        self._leader = Leader(settings, "dispatcher", channels=(QUEUED,), session=BY_INDEX)
         self._dispatches = Dispatches(settings, self._leader.ask)
         self._term = 0
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from redis import Redis
 from sqlalchemy import text
@@ -20,7 +17,7 @@ from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.statements import statement
 from thothy_ai.producer.drafts import EnqueueOptions
-from thothy_ai.queue.dispatcher import PLANNING, Dispatcher
+from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.status import queue_status
 
@@ -34,46 +31,18 @@ FILL = """
     FROM generate_series(1, :jobs) AS n
 """
 NOW = timedelta(0)
-
-
-def asking_for(*models: str) -> dict[str, Any]:
-    """What a dispatch asks for that has room for 100 jobs, of these models or of any."""
-    number = len(models)
-    wanted = {"models": [*models], "teams": [0] * number, "limits": [100] * number, "floors": [None] * number}
-    return {"any_limit": 100, **wanted}
-
-
-ROOM = asking_for("m")
-
-
-@contextmanager
-def prepared(queue: Queue, name: str, **parameters: object) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """Have it planned now, as a dispatcher does. What is given returns the plan's nodes as it ran; what that did is
-    undone.
-    """
-    names = list(parameters)
-    numbered = re.sub(r"(?<!:):([a-z_]+)", lambda found: f"${names.index(found[1]) + 1}", statement(name).text)
-    call = f"EXECUTE planned ({', '.join(f'%({name})s' for name in names)})"
-    with queue.engine.connect() as connection:
-        for order in PLANNING:
-            connection.execute(text(order))
-        cursor = psycopg.ClientCursor(connection.connection.driver_connection)
-        cursor.execute(f"PREPARE planned AS {numbered}")
-        cursor.execute(f"EXPLAIN {call}", parameters)
-        connection.commit()
-
-        def explain() -> list[dict[str, Any]]:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {call}", parameters)
-            [[found]] = cursor.fetchall()
-            return list(nodes(found[0]["Plan"]))
-
-        yield explain
-        connection.invalidate()
+ROOM = {"any_limit": 100, "models": ["m"], "teams": [0], "limits": [100], "floors": [None]}
 
 
 def run_plan(queue: Queue, name: str, **parameters: object) -> list[dict[str, Any]]:
-    with prepared(queue, name, **parameters) as explain:
-        return explain()
+    """The nodes of its plan, as it ran; what it did is undone."""
+    explain = text("EXPLAIN (ANALYZE, FORMAT JSON) " + statement(name).text)
+    with queue.engine.connect() as connection:
+        for order in BY_INDEX:
+            connection.execute(text(order))
+        [[found]] = connection.execute(explain, parameters).all()
+        connection.rollback()
+    return list(nodes(found[0]["Plan"]))
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -93,49 +62,23 @@ def scans(plan: list[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("voices", [0, 100])
 @pytest.mark.parametrize("statistics", ["of a full queue", "of an empty queue", "of a drained queue", "none"])
-def test_what_is_next_is_read_off_the_index(queue: Queue, statistics: str, voices: int) -> None:
-    room = asking_for("m", *(f"voice {number}" for number in range(voices)))
+def test_what_is_next_is_read_off_the_index(queue: Queue, statistics: str) -> None:
     if statistics == "of an empty queue":
         queue.rows("ANALYZE job")
     if statistics == "of a drained queue":
-        _fill_with(queue, voices)
+        queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
         queue.rows("UPDATE job SET state = 'cancelled', finished_at = now()")
         queue.rows("ANALYZE job")
-    with prepared(queue, "queue/due", **room) as planned_before:
-        _fill_with(queue, voices)
-        if statistics == "of a full queue":
-            queue.rows("ANALYZE job")
-        for plan in (planned_before(), run_plan(queue, "queue/due", **room)):
-            read = {"ix_job_queued": 0, "ix_job_queued_named": 200} if voices else {"ix_job_queued": 100}
-            assert scans(plan) == {"ix_job_queued_named": 0, "ix_job_queued_model": 0} | read
-            sorted_rows = [node["Actual Rows"] for node in plan if node["Node Type"] == "Sort"]
-            assert 100 <= max(sorted_rows) <= 200  # of what is next, not of the queue
-    ids = [row.id for row in queue.ask("queue/due", **room)]
-    assert scans(run_plan(queue, "queue/dispatch", ids=ids, engine="a")) == {"pk_job": 200}
-
-
-def test_behind_jobs_that_nobody_serves_few_of_each_model_are_read(queue: Queue) -> None:
-    room = asking_for(*(f"voice {number}" for number in range(100)))
-    with prepared(queue, "queue/due", **room) as planned_before:
-        _fill_with(queue, 100)
-        missing = queue.enqueue(*["ok"] * 300, model="missing", priority=9)
-        before = scans(planned_before())
+    queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
+    if statistics == "of a full queue":
         queue.rows("ANALYZE job")
-        for read in (before, scans(planned_before())):
-            assert read["ix_job_queued_named"] == 200
-            assert 700 <= read["ix_job_queued_model"] < 2_000
-    found = [row.id for row in queue.ask("queue/due", **room)]
-    assert (len(found), set(found) & set(missing)) == (100, set())
-
-
-def _fill_with(queue: Queue, voices: int) -> None:
-    """Jobs that name no model, or one of so many."""
-    for number in range(voices):
-        queue.rows(FILL, jobs=JOBS // voices, delay=NOW, model=f"voice {number}")
-    if not voices:
-        queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
+    plan = run_plan(queue, "queue/due", **ROOM)
+    assert scans(plan) == {"ix_job_queued": 100, "ix_job_queued_model": 0}
+    sorted_rows = [node["Actual Rows"] for node in plan if node["Node Type"] == "Sort"]
+    assert max(sorted_rows) == 100  # of what is next, not of the queue
+    ids = [row.id for row in queue.ask("queue/due", **ROOM)]
+    assert scans(run_plan(queue, "queue/dispatch", ids=ids, engine="a")) == {"pk_job": 200}
 
 
 @pytest.mark.parametrize("waiting", ["missing", None])

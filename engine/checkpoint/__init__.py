@@ -1,1 +1,1 @@
-"""The configuration of a model's folder or file, read without torch."""
+"""What the folder or file of a model or an adapter says of itself, read without torch."""

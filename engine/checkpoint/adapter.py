@@ -101,7 +101,7 @@ class AdapterFiles:
         return _parsed(self.folder / CONFIGURATION, self.configuration)
 
 
-def read_configuration(folder: Path) -> AdapterConfiguration:
+def read_adapter_configuration(folder: Path) -> AdapterConfiguration:
     """The configuration of a PEFT folder. AdapterLoadError if it cannot be read; UnsupportedAdapterError names a
     feature that is not implemented.
     """

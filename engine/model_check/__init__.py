@@ -5,4 +5,6 @@
                 ──▶ ModelReport
 
 An error in a part becomes a problem in the report; the other parts are still checked.
+
+An engine uses `sizing` as it starts, so that it plans its memory exactly as the report says.
 """

@@ -12,7 +12,7 @@ from thothy_ai.engine.api.adapters import DEFAULT_RANK, DEFAULT_SLOTS, adapters_
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.checkpoint.adapter import read_configuration
+from thothy_ai.engine.checkpoint.adapter import read_adapter_configuration
 from thothy_ai.engine.execution.device import resolve_dtype, resolve_kv_dtype, resolve_state_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable
@@ -271,7 +271,7 @@ def _require_latent(options: EngineOptions) -> None:
 
 def _adapter_rank(options: EngineOptions) -> int:
     """The largest rank of the adapters to load at start, or the default."""
-    ranks = (read_configuration(folder).max_rank for folder in adapters_of(options.adapters).values())
+    ranks = (read_adapter_configuration(folder).max_rank for folder in adapters_of(options.adapters).values())
     return max(DEFAULT_RANK, *ranks, 0)
 
 

@@ -1,4 +1,4 @@
-"""Assembles a core: sizes the KV pool and connects the parts."""
+"""Assembles a core: sizes the KV pool, prices a step by count, and connects the parts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From text to token ids and back, outside the core's thread."""
+"""Tokenizers and chat templates as a load reads them; the frontend, from text to token ids and back."""

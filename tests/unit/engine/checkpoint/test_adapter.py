@@ -11,7 +11,7 @@ import pytest
 from tests.support.peft_folders import small_adapter
 from thothy_ai.engine.api.adapters import adapters_of
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnsupportedAdapterError
-from thothy_ai.engine.checkpoint.adapter import AdapterFiles, inside, read_configuration
+from thothy_ai.engine.checkpoint.adapter import AdapterFiles, inside, read_adapter_configuration
 
 
 def digest(folder: Path) -> str:
@@ -19,7 +19,7 @@ def digest(folder: Path) -> str:
 
 
 def test_ranks_and_scales(tmp_path: Path) -> None:
-    read = read_configuration(
+    read = read_adapter_configuration(
         small_adapter(
             tmp_path,
             rank=8,
@@ -34,10 +34,10 @@ def test_ranks_and_scales(tmp_path: Path) -> None:
     assert read.scale_of("model.layers.1.self_attn.q_proj") == 16 / 4
     assert (read.max_rank, read.base, read.invocation_tokens) == (8, "house/base", ())
     names = {"^model.layers.0.x": 1, r"layers\.(1|2)\..*": 2, r"layers\.\d+\.x|head-1_a$": 3}
-    read = read_configuration(small_adapter(tmp_path, rank_pattern=names))
+    read = read_adapter_configuration(small_adapter(tmp_path, rank_pattern=names))
     assert [read.rank_of(f"model.layers.{n}") for n in ("0.x", "2.x.y", "30.x", "3.y")] == [1, 2, 3, 4]
     assert read.rank_of("a.head-1_a") == 3
-    stabilized = read_configuration(small_adapter(tmp_path, rank=8, lora_alpha=16, use_rslora=True))
+    stabilized = read_adapter_configuration(small_adapter(tmp_path, rank=8, lora_alpha=16, use_rslora=True))
     assert stabilized.scale_of("x") == 16 / math.sqrt(8)
 
 
@@ -61,7 +61,7 @@ def test_ranks_and_scales(tmp_path: Path) -> None:
 )
 def test_what_peft_has_and_we_do_not_is_refused_by_name(fields: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(UnsupportedAdapterError, match=next(iter(fields))):
-        read_configuration(small_adapter(tmp_path, **fields))
+        read_adapter_configuration(small_adapter(tmp_path, **fields))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_peft_has_and_we_do_not_is_refused_by_name(fields: dict[str, object
 )
 def test_values_that_make_no_sense(fields: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(AdapterLoadError, match=next(iter(fields))):
-        read_configuration(small_adapter(tmp_path, **fields))
+        read_adapter_configuration(small_adapter(tmp_path, **fields))
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     for content in ("{", "[]", '{"r": 1' * 100_000):
         (folder / "adapter_config.json").write_text(content)
         with pytest.raises(AdapterLoadError, match="adapter_config"):
-            read_configuration(folder)
+            read_adapter_configuration(folder)
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(AdapterLoadError, match="No such file"):
         AdapterFiles.read(folder)
     with pytest.raises(AdapterLoadError, match="No such file"):
-        read_configuration(tmp_path / "none")
+        read_adapter_configuration(tmp_path / "none")
 
 
 def test_a_link_out_of_the_folder(tmp_path: Path) -> None:

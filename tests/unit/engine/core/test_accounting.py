@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.step import Groups, Step, StepResult
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.process.build import step_cost
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.weights.assemble import model_config
 
 COST = StepCost(token=1.0, sample=2.0, attended=0.5, read=0.25)
 DECODE, PREFILL = (11, 1, True), (0, 3, False)  # (start, count, samples)
@@ -70,15 +65,6 @@ def test_a_layer_costs_what_its_window_lets_through(window: int, *, chunked: boo
 
     wanted = [0.25 * expected(float("inf"), place) + 0.75 * expected(window, place) for place in range(len(members))]
     assert cost.weigh(step(*members, groups=((0, 2, 10),))).tolist() == pytest.approx(wanted)
-
-
-def test_a_token_is_charged_for_the_experts_that_it_goes_to(tmp_path: Path) -> None:
-    """Less than for all of them, and more than for attention alone."""
-    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
-    config = model_config(tmp_path)
-    cost = step_cost(config, kv_bytes=1, on_gpu=True)
-    heads = 2 * (32 + 4) * 128
-    assert cost.token == pytest.approx(2 * 48 * 2048 * (heads + 3 * 8 * 768) / 7e14)
 
 
 def test_tokens_are_counted_by_phase() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import torch
 
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
+from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.process.build import build_core, step_cost
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -69,3 +72,12 @@ def test_a_device_that_runs_out_while_the_pool_is_made(loaded: LoadedModel, monk
     monkeypatch.setattr(KVCache, "allocate", full)
     with pytest.raises(OutOfMemoryError, match=r"20\.00 GiB"):
         build_core(loaded, ROOMY, lambda _: None)
+
+
+def test_a_token_is_charged_for_the_experts_that_it_goes_to(tmp_path: Path) -> None:
+    """Less than for all of them, and more than for attention alone."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
+    config = model_config(tmp_path)
+    cost = step_cost(config, kv_bytes=1, on_gpu=True)
+    heads = 2 * (32 + 4) * 128
+    assert cost.token == pytest.approx(2 * 48 * 2048 * (heads + 3 * 8 * 768) / 7e14)

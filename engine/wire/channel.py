@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Channel(Generic[S, R]):
-    """One end, which sends messages of one codec and receives those of another. Any thread may send; one receives."""
+    """One end: sends messages of one codec and receives messages of another. Any thread may send, only one receives."""
 
     def __init__(self, end: socket.socket, sent: Codec[S], received: Codec[R]) -> None:
         self._socket, self._sent, self._received = end, sent, received
@@ -44,7 +44,7 @@ class Channel(Generic[S, R]):
             yield message
 
     def close(self) -> None:
-        """Close this end: neither process has more messages then."""
+        """Close this end; then no messages pass in either direction."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._stream.close()

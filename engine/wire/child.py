@@ -1,4 +1,4 @@
-"""Processes of an engine's own, each with a channel to the one that started it."""
+"""Starts an engine's child processes, each with a channel to its parent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def start_child(module: str, *files: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Run a module with its end of a socket pair as its argument; returns the process and our end.
 
-    It has the open `files`, too, as further arguments. The signals that end an engine stay blocked there: they are this
-    process's to handle.
+    The open `files` are its further arguments. The signals that end an engine stay blocked in the child, since this
+    process handles them.
     """
     ours, theirs = socket.socketpair()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the process is started with them blocked
@@ -38,9 +38,9 @@ def start_child(module: str, *files: int) -> tuple[subprocess.Popen[bytes], sock
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent is killed, whatever it does at that time.
+    """Have the kernel kill this process when its parent is killed, even in the middle of a computation.
 
-    On other systems the channel ends, which is noticed once Python code runs again.
+    On other systems than Linux this process only sees the channel end, once it runs Python code again.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,23 +1,22 @@
 """The one codec: frozen dataclasses as msgpack frames, read strictly.
 
-    FRAMES: Codec[Submit | Abort] = Codec(Submit, Abort)    # the kinds of one conversation
+    FRAMES: Codec[Submit | Abort] = Codec(Submit, Abort)    # the messages of one direction
     stream.write(FRAMES.encode(Abort("a")))                 # four bytes of length, big-endian, then the payload
 
     while (message := FRAMES.read(stream)) is not None:     # a blocking stream; `FrameBuffer` for other ones
         match message:
             case Abort(id_): ...
 
-A payload is the name of the message's class and its fields by name. The receiver looks the name up among its own kinds:
-a peer cannot name any other class. Field types are those of the annotations, and nothing is converted: a boolean is not
-a number, bytes are not text; only an integer may stand for a float. Fields of type `Finite` refuse NaN and infinity.
+A payload is the name of the message's class and its fields by name. The receiver looks the name up among its own kinds,
+so that a peer cannot name any other class. Fields have their annotated types, and nothing is converted: a boolean is no
+number, bytes are not text, and only an integer may stand for a float. Fields of type `Finite` refuse NaN and infinity.
 Unknown fields are ignored, missing ones take their default.
 
 Besides what msgspec knows (https://jcristharif.com/msgspec/supported-types.html), a field may be a `Path` or an
 `EngineError`, which travels as its code, message and field. A union must not have two dataclasses. A field of type
 `Raw` (see `pack`) has any value but None, and no default.
 
-Everything that is wrong with a message is a `ProtocolError`, except an EngineError that a dataclass raises itself in
-`__post_init__`.
+Any fault of a message is a `ProtocolError`, except an EngineError that a dataclass raises in `__post_init__`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _HEADER = 4  # bytes
 
 
 class ByteStream(Protocol):
-    """A blocking, buffered stream: it returns fewer bytes only at its end."""
+    """A blocking, buffered stream, which returns fewer bytes than asked for only at its end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 
 class Codec(Generic[M]):
-    """Encodes and decodes messages of these kinds, which have different names."""
+    """Encodes and decodes messages of the given kinds, whose names must differ."""
 
     def __init__(self, *kinds: type[M], max_frame: int = MAX_FRAME) -> None:
         self._decoders = {kind.__name__: _decoder(kind) for kind in kinds}  # type: ignore[arg-type]  # a type is hashable
@@ -65,7 +64,7 @@ class Codec(Generic[M]):
 
     def decode(self, payload: bytes) -> M:
         """One message, from a frame without its length; ProtocolError if it is malformed."""
-        # The body is only skipped at first: every array is known to be as long as it claims before one is allocated.
+        # The body is only skipped at first, so that no array is allocated before its claimed length is verified.
         name, body = _decoded(_PAYLOAD, payload)
         decoder = self._decoders.get(name)
         if decoder is None:
@@ -80,13 +79,13 @@ class Codec(Generic[M]):
 
 
 def pack(value: object) -> Raw:
-    """A value as a field of type `Raw`, which its receiver unpacks by itself; ProtocolError if it cannot be packed."""
+    """A value as a field of type `Raw`, which the receiver unpacks separately; ProtocolError if it cannot be packed."""
     return Raw(_encoded(value))
 
 
 def unpack(kind: type[T], raw: Raw) -> T:
     """The value of a `Raw` field; ProtocolError if it is not a `kind`."""
-    name = getattr(kind, "__name__", str(kind))  # a union has none
+    name = getattr(kind, "__name__", str(kind))  # a union has no name
     value: T = _decoded(_decoder(kind), raw, name)  # type: ignore[arg-type]  # as above
     return value
 
@@ -111,14 +110,14 @@ def from_json(kind: type[T], text: str) -> T:
 
 
 class FrameBuffer:
-    """Splits a byte stream into payloads, however it arrives."""
+    """Splits a byte stream that arrives in chunks of any size into payloads."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._bytes = bytearray()
         self._max_frame = max_frame
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads that are complete by now; ProtocolError as soon as a length is over the limit."""
+        """The payloads that this chunk completes; ProtocolError as soon as a length is over the limit."""
         self._bytes += chunk
         payloads: list[bytes] = []
         start = 0

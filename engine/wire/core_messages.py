@@ -39,7 +39,7 @@ _MAX_FRAME = 2**31 - 1  # both ends are this engine's, and each bounds what it s
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Load a model with these options, and serve it."""
+    """Load a model with these options and serve it."""
 
     options: EngineOptions
 
@@ -53,7 +53,7 @@ class FolderFound:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRead:
-    """A FolderConfiguration as JSON text, since its integers may be larger than msgpack's; or why it cannot be read."""
+    """A FolderConfiguration as JSON text, since its integers can exceed msgpack's; or the error of reading it."""
 
     json: str | None = None
     error: EngineError | None = None
@@ -63,7 +63,7 @@ class ConfigurationRead:
         return cls(json.dumps([vars(configuration.text), configuration.container, configuration.eos_token_ids]))
 
     def configuration(self) -> FolderConfiguration:
-        """What was read. Raises the error instead, if there is one."""
+        """The received configuration. Raises the error instead, if there is one."""
         if self.error is not None or self.json is None:
             raise self.error or ValueError("no configuration")
         text, container, ends = json.loads(self.json)
@@ -72,7 +72,7 @@ class ConfigurationRead:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerRead:
-    """A CoreTokenizer without its tokens; without a definition if the model has none; or why it cannot be read."""
+    """A CoreTokenizer without its tokens; without a definition if the model has none; or the error of reading it."""
 
     definition: str | None = None
     eos_token_id: int | None = None
@@ -86,7 +86,7 @@ class TokenizerRead:
         return cls(tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
 
     def tokenizer(self, tokens: Future[JsonTokens | None]) -> CoreTokenizer | None:
-        """With tokens that are still to come. Raises the error."""
+        """The tokenizer, whose `tokens` arrive later; None if the model has none. Raises the error instead, if any."""
         if self.error is not None:
             raise self.error
         if self.definition is None:
@@ -96,7 +96,7 @@ class TokenizerRead:
 
 @dataclass(frozen=True, slots=True)
 class JsonTokensRead:
-    """The table and all sets of JsonTokens, if there are any; or why they cannot be made. Arrays travel as bytes."""
+    """The table and all sets of JsonTokens, if there are any; or the error of making them. Arrays travel as bytes."""
 
     table: list[bytes] | None = None
     sets: dict[str, Raw] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class JsonTokensRead:
         return cls(list(tokens.table), sets)
 
     def tokens(self) -> JsonTokens | None:
-        """What was read. Raises the error instead, if there is one; ProtocolError if a set is not what it should be."""
+        """The received JsonTokens. Raises the error instead, if there is one; ProtocolError for a malformed set."""
         if self.error is not None:
             raise self.error
         if self.table is None:
@@ -126,7 +126,7 @@ class JsonTokensRead:
 def _set_of(kind: Any, raw: Raw) -> object:  # noqa: ANN401  any type's
     if kind != Bits:
         return unpack(kind, raw)
-    return np.frombuffer(bytearray(unpack(bytes, raw)), np.int32)  # of bytes that may be written
+    return np.frombuffer(bytearray(unpack(bytes, raw)), np.int32)  # a bytearray, so that the array is writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class AbortRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAdapter:
-    """Load the adapter in this folder under a name, or take the name away (None)."""
+    """Load the adapter in this folder under a name, or unload that name if the folder is None."""
 
     number: int
     name: str
@@ -163,7 +163,7 @@ class ChangeAdapter:
 
 @dataclass(frozen=True, slots=True)
 class AdapterChanged:
-    """What has become of the change with this number: what was loaded, or why not; and all that is loaded by now."""
+    """The outcome of the change with this number: the loaded adapter or an error, and all adapters loaded by now."""
 
     number: int
     adapters: tuple[AdapterInfo, ...]
@@ -178,7 +178,7 @@ class StopCore:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step's events, by their kinds: a request's tokens come before its end."""
+    """A step's events, grouped by kind, with a request's tokens before its end."""
 
     stats: EngineStats
     tokens: tuple[TokenEvent, ...] = ()
@@ -194,13 +194,13 @@ class StepReport:
 
     @property
     def events(self) -> list[Event]:
-        """All of them; a request's end comes last."""
+        """All events; a request's end comes last."""
         return [*self.tokens, *self.finished, *self.refused]
 
 
 @dataclass(frozen=True, slots=True)
 class CoreEnded:
-    """Why the core has ended: with a step that failed, with these members, or because it was stopped."""
+    """The reason why the core ended: a failed step with these members, or a stop."""
 
     members: tuple[str, ...] = ()
     cause: str | None = None
@@ -211,7 +211,7 @@ class CoreEnded:
 
     @property
     def failure(self) -> StepFailedError | None:
-        """None if it was stopped."""
+        """The error of the failed step; None if the core was stopped."""
         return None if self.cause is None else StepFailedError(self.members, self.cause)
 
 

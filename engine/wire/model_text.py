@@ -1,7 +1,7 @@
 """A model's configuration and tokenizer in the core's process.
 
-The frontend reads them, and sends them as messages: transformers takes two seconds to import, and the core imports
-torch meanwhile.
+The frontend reads them and sends them as messages: transformers takes two seconds to import, during which the core
+imports torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RemoteText:
         return self._tokenizer.result()
 
     def take(self, message: TextRead) -> None:
-        """Called on the thread that receives messages."""
+        """Deliver a message from the frontend; called on the thread that receives messages."""
         match message:
             case ConfigurationRead():
                 _settle(self._configuration, message.configuration)

@@ -13,7 +13,7 @@
                              ◀──    Reply   number, answer   or   Refusal  number, error
                              ◀──    Fault   error (and the connection ends)
 
-An engine that ends a connection shuts down its own direction, and waits a few seconds for the client to close, so that
+An engine that ends a connection shuts down its own direction and waits a few seconds for the client to close, so that
 the client can read everything that was sent.
 """
 
@@ -32,7 +32,7 @@ VERSION = 1
 
 
 class Question(StrEnum):
-    """What a client may ask. `STOP_ACCEPTING` is answered once the engine refuses new requests."""
+    """A question that a client can ask. `STOP_ACCEPTING` is answered once the engine refuses new requests."""
 
     INFO = "info"
     STATS = "stats"
@@ -44,38 +44,38 @@ class Question(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of both sides; only a client's has a token (`token_bytes`), and only over TCP."""
+    """The first frame of either side. Only a client's has a token (`token_bytes`), and only over TCP."""
 
     version: int = VERSION
     token: bytes | None = field(default=None, repr=False)
 
 
 def token_bytes(token: str) -> bytes:
-    """A token as it is sent; an environment variable may hold any bytes."""
+    """A token's bytes for the wire. A token comes from an environment variable, which can hold any bytes."""
     return token.encode(errors="surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request, packed, so that a malformed one fails alone."""
+    """A packed request, so that a malformed one fails without the connection."""
 
     id: str
     packed: Raw
 
     @classmethod
     def of(cls, request: GenerationRequest) -> Submit:
-        """ProtocolError if it cannot be packed."""
+        """The message for a request; ProtocolError if it cannot be packed."""
         return cls(request.id, pack(request))
 
     def request(self, prefix: str = "") -> GenerationRequest:
-        """With `prefix` before its id, which may be longer than a client's then. InvalidRequestError names what is
-        wrong with it.
+        """The request, with `prefix` before its id, which may then exceed the limit for clients' ids.
+        InvalidRequestError names the request's fault.
         """
         try:
             request = unpack(GenerationRequest, self.packed)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from error
-        object.__setattr__(request, "id", prefix + self.id)  # no copy, whose id would be checked: nobody else has it
+        object.__setattr__(request, "id", prefix + self.id)  # a copy would check the id; no one else has this request
         return request
 
 
@@ -112,7 +112,7 @@ class LoadAdapter:
 
 @dataclass(frozen=True, slots=True)
 class UnloadAdapter:
-    """Take an adapter's name away."""
+    """Unload the adapter with this name."""
 
     number: int
     name: str
@@ -120,7 +120,7 @@ class UnloadAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """New outputs of a connection's requests, by their kinds."""
+    """New outputs of a connection's requests, grouped by kind."""
 
     deltas: tuple[Delta, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -128,7 +128,7 @@ class Outputs:
 
     @classmethod
     def of(cls, outputs: Iterable[Output]) -> Outputs:
-        """Sorted by kind: the deltas of a request stay before its end."""
+        """Group outputs by kind, which keeps the deltas of a request before its end."""
         kinds: dict[type, list[Output]] = {Delta: [], Failure: [], GenerationResult: []}
         for output in outputs:
             kinds[type(output)].append(output)
@@ -136,13 +136,13 @@ class Outputs:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """All of them; a request's end comes last."""
+        """All outputs; a request's end comes last."""
         return (*self.deltas, *self.failures, *self.results)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was asked for, packed: of an adapter that was loaded an AdapterInfo; an empty map where nothing was."""
+    """A packed answer to a question, or the AdapterInfo of a loaded adapter; an empty map if there is no answer."""
 
     number: int
     answer: Raw
@@ -150,7 +150,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the adapter with this number is not loaded, or not unloaded."""
+    """The error of the change of adapters with this number."""
 
     number: int
     error: EngineError
@@ -158,7 +158,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why the sender ends this connection."""
+    """The error for which the sender ends the connection."""
 
     error: EngineError
 

@@ -1,4 +1,4 @@
-"""Messages between the first rank's process and another's.
+"""Messages between the first rank's process and another rank's.
 
 first rank                    another rank
 JoinGroup                ──▶
@@ -20,7 +20,7 @@ from thothy_ai.engine.wire.core_messages import ConfigurationRead
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """Be this rank of `size`, on this device; the ranks meet at `port` of this machine."""
+    """Become this rank of `size`, on this device; the ranks meet at `port` of this machine."""
 
     rank: int
     size: int
@@ -32,7 +32,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class RankFound:
-    """What the rank computes with: the digest of its code, and the kind of its device."""
+    """The digest of the rank's code and the kind of its device, which must agree among ranks."""
 
     code: str
     device: str
@@ -40,7 +40,7 @@ class RankFound:
 
 @dataclass(frozen=True, slots=True)
 class LoadShare:
-    """Load the rank's share of a model with these options, whose configuration was read."""
+    """Load the rank's share of a model with these options and this configuration."""
 
     options: EngineOptions
     configuration: ConfigurationRead
@@ -58,7 +58,7 @@ class RankReady:
 
 @dataclass(frozen=True, slots=True)
 class RankFailed:
-    """The rank ends because of this."""
+    """The error that ends the rank."""
 
     error: EngineError
 

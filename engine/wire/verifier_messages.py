@@ -4,7 +4,7 @@ engine                        verifier
 LoadVerifier             ──▶
                          ◀──   VerifierReady   or  VerifierRefused  (and the process ends)
 JudgePairs               ──▶
-                         ◀──   PairsJudged     (once per batch: what is done of which request)
+                         ◀──   PairsJudged     (once per batch)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class VerifierRefused:
 
 @dataclass(frozen=True, slots=True)
 class JudgePairs:
-    """Judge these pairs, each a premise and a claim. `number` is the request's, by which it is answered."""
+    """Judge these pairs of a premise and a claim. The answer carries the request's `number`."""
 
     number: int
     pairs: tuple[tuple[str, str], ...]
@@ -49,7 +49,7 @@ class JudgePairs:
 
 @dataclass(frozen=True, slots=True)
 class JudgedPairs:
-    """Labels of a request's pairs, by their places, and its share of the seconds. None: that pair cannot be judged."""
+    """Labels of a request's pairs by index, None for a pair that can't be judged, and its share of the seconds."""
 
     number: int
     labels: dict[int, str | None]
@@ -58,7 +58,7 @@ class JudgedPairs:
 
 @dataclass(frozen=True, slots=True)
 class PairsJudged:
-    """What a batch has done."""
+    """The pairs that one batch judged."""
 
     requests: tuple[JudgedPairs, ...]
 

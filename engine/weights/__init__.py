@@ -1,1 +1,1 @@
-"""Where weights come from: Hugging Face folders and GGUF files, and how they become a model."""
+"""Reads weights from Hugging Face folders and GGUF files, and makes a model of them."""

@@ -1,4 +1,4 @@
-"""Puts models together: a folder's configuration becomes a `ModelConfig`, and named tensors a `Model` of it."""
+"""Assembles models: a `ModelConfig` from a folder's configuration, and a `Model` from that and named tensors."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from thothy_ai.kernels.operations import Operations, operations_for
 def model_config(folder: Path, named: Path | None = None) -> ModelConfig:
     """The configuration of a Hugging Face folder's model.
 
-    ModelLoadError and UnsupportedModelError name `named`, the file that the folder was made of, or the folder.
+    ModelLoadError and UnsupportedModelError name `named`, the file that the folder was converted from, or the folder.
     """
     return configured(read_configuration(folder, named), folder, named)
 
 
 def configured(read: FolderConfiguration, folder: Path, named: Path | None = None) -> ModelConfig:
-    """The same of what `read_configuration` found in the folder, with the same errors.
+    """As `model_config`, from the result of `read_configuration` on the folder.
 
     An architecture without a family here runs through transformers' model.
     """
@@ -64,10 +64,10 @@ def assemble(
     flex: bool = False,
     ranks: Ranks | None = None,
 ) -> Model:
-    """The model of `config` with the source's weights, in `weight_format` unless they come packed. With `flex`, or if
-    nothing else computes it, its attention is torch's FlexAttention.
+    """The model of `config` with the source's weights, in `weight_format` unless they are stored packed. With `flex`,
+    or if no other kernel computes its attention, that is torch's FlexAttention.
 
-    Of several `ranks`, one's share of it, with the configuration of that. UnsupportedModelError if it can't be divided.
+    With `ranks`, one rank's share and its configuration. UnsupportedModelError if the model can't be divided.
     """
     own = config if ranks is None else config.shared_by(ranks.size)
     if config.quantization is not None:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError
 
-_PIECE = 1 << 24  # values that are compared at once
+_PIECE = 1 << 24  # values checked at once
 
 
 def not_finite(tensor: Tensor) -> int:
-    """How many values are NaN or infinite; none of integers."""
+    """How many values are NaN or infinite; 0 for integers."""
     if not tensor.is_floating_point():
         return 0
     count = 0
@@ -24,7 +24,7 @@ def not_finite(tensor: Tensor) -> int:
 
 
 def require_finite(where: Path, name: str, tensor: Tensor) -> None:
-    """ModelLoadError, with their number, unless all values are finite."""
+    """ModelLoadError, with the number of other values, unless all are finite."""
     if count := not_finite(tensor):
         raise ModelLoadError(
             f"{where}: tensor {name!r}: {count:,} of {tensor.numel():,} values are NaN or infinite: the file is corrupt"

@@ -1,4 +1,4 @@
-"""The forms that the weights of a model's layers can have, by the names that options give them."""
+"""Formats of the weights of a model's layers, by their names in options."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def plain(_operations: Operations) -> LinearFormat:
 FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {
     "auto": plain,
     "fp8": Fp8Format,  # quantized as each weight is loaded; the head stays plain
-    STORED: plain,  # but linear layers of a GGUF file stay quantized: less memory, slower on a CPU
+    STORED: plain,  # except that linear layers of a GGUF file stay quantized: less memory, slower on a CPU
 }
 
 
 def keeps_packed(name: str) -> bool:
-    """Whether a GGUF file's quantized weights stay so in the form of this name."""
+    """Whether a GGUF file's quantized weights stay quantized in the format of this name."""
     return name == STORED
 
 
 def weight_format(name: str, device: torch.device) -> Callable[[Operations], LinearFormat]:
-    """The form of this name; InvalidRequestError for one that is unknown, or that the device can't multiply."""
+    """The format of this name; InvalidRequestError if it is unknown, or if the device can't multiply it."""
     if name not in FORMATS:
         raise InvalidRequestError(f"weights {name!r} are not supported: {', '.join(FORMATS)}")
     if name == "fp8":

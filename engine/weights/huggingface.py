@@ -20,7 +20,7 @@ from thothy_ai.engine.weights.finite import require_finite
 from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 
-_AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
+_AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors read ahead
 
 OnRead = Callable[[int, int], None]  # (bytes that were read so far, bytes of all tensors)
 
@@ -29,7 +29,7 @@ class SafetensorsFolder:
     """The folder's tensors by name, read straight to their device. Use it in a `with`.
 
     `dtype` is the type that plain tensors get; `places` has the types, shapes and places of all tensors as stored.
-    `renamed` gives the name of a tensor by the name that it is stored under, or None for one that is not wanted.
+    `renamed` maps a stored name to the tensor's name, or to None if the tensor is not wanted.
     With `finite`, tensors with NaN or infinite values are refused. ModelLoadError if a file is missing or truncated, if
     files contradict each other, or if a tensor is missing or has another shape.
     """
@@ -55,7 +55,7 @@ class SafetensorsFolder:
         self._finite, self._on_read = finite, on_read
         self._reader = ParallelReader(device)
         self._ahead: deque[str] = deque()  # names to read next
-        self._pending: dict[str, PendingTensor] = {}  # of tensors that were not asked for yet
+        self._pending: dict[str, PendingTensor] = {}  # tensors that no one has asked for yet
         self._asked: set[str] = set()
         self._taken = 0
         self._total = sum(place.num_bytes for place in self.places.values())
@@ -75,7 +75,7 @@ class SafetensorsFolder:
         return {name: place.shape for name, place in self.places.items()}
 
     def check_values(self) -> None:
-        """Read all tensors to see that their values are finite, if they must be. transformers will read them again."""
+        """Read all tensors to verify that their values are finite, if required. transformers will read them again."""
         if self._finite:
             for name, place in self.places.items():
                 self._read(name, place.shape)
@@ -83,7 +83,7 @@ class SafetensorsFolder:
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Name the tensors in the order in which they will be asked for, so that some are read ahead.
 
-        Others are read when they are asked for. ModelLoadError for a tensor of another shape.
+        Other tensors are read when they are asked for. ModelLoadError for a tensor of another shape.
         """
         for name, shape in shapes.items():
             if name in self.places:
@@ -103,9 +103,9 @@ class SafetensorsFolder:
     weight = dense = tensor  # the configuration knows which weights are packed
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Tensor `name` in the type that it is stored in; a single number may have any number of axes.
+        """Tensor `name` in its stored type; a single number may have any number of axes.
 
-        ModelLoadError unless that is `dtype`, or any floating-point type if it is None.
+        ModelLoadError unless that type is `dtype`, or any floating-point type if it is None.
         """
         found = self._read(name, shape)
         with self._naming():
@@ -121,7 +121,7 @@ class SafetensorsFolder:
         return not self._reader.start(self.places[name]).result().any()
 
     def same(self, name: str, other: str) -> bool:
-        """Whether two tensors are stored with one type, shape and content."""
+        """Whether two tensors are stored with the same type, shape and content."""
         return self._reader.same(self.places[name], self.places[other])
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -131,7 +131,7 @@ class SafetensorsFolder:
         with self._fitting():
             self._asked.add(name)
             pending = self._pending.pop(name, None) or self._reader.start(self.places[name])
-            # Before it is waited for, the next expected ones are begun, as far as memory is set aside for them.
+            # Before waiting for this tensor, begin to read the next expected ones, within the memory for reading ahead.
             held = sum(each.tensor.nbytes for each in self._pending.values())
             while self._ahead and held < _AHEAD_BYTES[self.device.type]:
                 following = self._ahead.popleft()

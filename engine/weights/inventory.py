@@ -1,4 +1,4 @@
-"""The tensors that a model is made of, and whether a folder or a file has exactly those."""
+"""The tensors that a model consists of, and the check that a folder or a file has exactly these."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _RECOMPUTED = "rotary_emb.inv_freq"  # a buffer that early versions of transform
 class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` has the tensors that were asked for.
 
-    `stored`: the folder's tensors, where they are known: checkpoints of one configuration may differ. Their types must
-    be those that they are asked for in; errors as those of `SafetensorsFolder`.
+    `stored`: the folder's tensors, if known, since checkpoints of one configuration can differ. Their types must be the
+    requested ones; errors are the same as of `SafetensorsFolder`.
     """
 
     device = torch.device("meta")
@@ -65,29 +65,29 @@ def expected_tensors(
 ) -> dict[str, Shape]:
     """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
 
-    `stored` has the folder's tensors, where they are known.
+    `stored` has the folder's tensors, if known.
     """
     source = WithoutStorage(torch.float32, stored)
     try:
         assemble(config, source)
     except EngineError as error:
         raise type(error)(f"{where}: {error}") from error
-    except Exception as error:  # of sizes that overflow, torch raises many kinds
+    except Exception as error:  # torch raises many kinds of errors for sizes that overflow
         raise ModelLoadError(f"{where}: no model can be built from its configuration: {one_line(error)}") from error
     return source.shapes
 
 
 def num_parameters(config: ModelConfig) -> int:
-    """How many numbers a model of this configuration consists of, whatever their format; shared ones count once."""
+    """The number of parameters of a model of this configuration, whatever their format; shared ones count once."""
     return sum(map(math.prod, expected_tensors(Path(), replace(config, quantization=None)).values()))
 
 
 def require_tensors(
     where: Path, names: Collection[str], expected: Collection[str], *, tied: bool, needless: tuple[str, ...] = ()
 ) -> None:
-    """ModelLoadError if a tensor is missing, or if there is one that the configuration has no place for.
+    """ModelLoadError if a tensor is missing, or if the configuration has no place for one.
 
-    Names that end in one of `needless` need no place.
+    Tensors whose names end in one of `needless` need no place.
     """
     missing = [name for name in expected if name not in names]
     if missing:

@@ -1,4 +1,4 @@
-"""From a path to a model ready to run: a Hugging Face folder, or a GGUF file that is converted to one and cached."""
+"""Loads a model from a Hugging Face folder, or from a GGUF file, which is converted to a folder and cached."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 
 
 class Phases:
-    """Seconds by phase of a start, in order. Phases on several threads overlap: their sum may exceed the time taken."""
+    """Seconds of each phase of a start, in order. Phases on several threads overlap, so their sum can be longer."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add what the block takes."""
+        """Add the seconds that the block takes."""
         began = time.perf_counter()
         yield
         self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
 
     def __str__(self) -> str:
-        """Name and seconds of each."""
+        """The name and seconds of each phase."""
         return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._seconds.items())
 
 
@@ -54,7 +54,7 @@ class Phases:
 class LoadedModel:
     """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's.
 
-    Of several `ranks`, one's share of the model that `config` describes.
+    With `ranks`, `model` is one rank's share of the model that `config` describes.
 
     Further `phases` of the start are added until the engine is ready.
     """
@@ -85,12 +85,12 @@ def load_model(
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`), "stored" (GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
-    GGUF files; None: the user's cache folder. `max_context` limits the context that is used. `text` reads the model's
-    configuration and tokenizer; this process does by default. `check` is called before any weight is read, and may
-    raise. `on_read` is called with the bytes of weights that were read so far, and how many there are.
-    With `flex`, attention is computed by torch's FlexAttention. Of several `ranks`, this one's share is kept. With
-    `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
-    its tokenizer name an end-of-text token.
+    GGUF files; None: the user's cache folder. `max_context` limits the context length. `text` reads the model's
+    configuration and tokenizer; by default this process does. `check` is called before any weight is read, and can
+    raise. `on_read` is called with the number of bytes of weights read so far, and their total.
+    With `flex`, torch's FlexAttention computes attention. With `ranks`, only this rank's share is kept. With `finite`,
+    NaN and infinite weights are refused. A model is also refused if neither its configurations nor its tokenizer name
+    an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
@@ -116,7 +116,7 @@ def load_model(
                 source.check_values()
             try:
                 model = assemble(config, source, form, flex=flex, ranks=ranks)
-            except ValueError as error:  # the tensors of a packed weight contradict each other
+            except ValueError as error:  # tensors of a packed weight contradict each other
                 raise ModelLoadError(f"{path}: {error}") from error
     name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
@@ -126,7 +126,7 @@ def load_model(
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
     """The configuration that fits the weights; ModelLoadError if they are from another model."""
-    if config.family not in FAMILIES:  # transformers knows which names its weights may have
+    if config.family not in FAMILIES:  # transformers checks the names of its weights
         return config
     config = as_stored(path, config, source)
     expected = expected_tensors(path, config, source.places)
@@ -145,10 +145,10 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
 
 
 def as_stored(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
-    """The configuration, tied only as far as the tensors are.
+    """The configuration, tied only if the tensors are.
 
-    A head that differs from the embedding counts, as in transformers, and so does a quantized one. One that stands for
-    both, as files without duplicates may have it, becomes the embedding.
+    A head that differs from the embedding is used, as in transformers, and so is a quantized head. If a file without
+    duplicates has only the head, that becomes the embedding.
     """
     if not config.tied_embeddings:
         return config
@@ -165,7 +165,7 @@ def as_stored(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Mod
 
 
 def ending(config: ModelConfig, path: Path, tokenizer: CoreTokenizer | None) -> ModelConfig:
-    """The configuration with all tokens that end a generation: those that it and the tokenizer name.
+    """The configuration with all tokens that end a generation, as named by the configuration and by the tokenizer.
 
     ModelLoadError if there are none.
     """

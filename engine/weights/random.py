@@ -1,4 +1,4 @@
-"""Random weights for a folder that has none: what benchmarks run, since speed depends on shapes and not on values.
+"""Random weights for a folder without weights, for benchmarks: speed depends on shapes, not on values.
 
 A folder asks for them with an empty file `random_weights`, which no real model has.
 """
@@ -40,9 +40,9 @@ class RandomWeights:
     weight = dense = tensor  # the configuration knows which weights are packed
 
     def stored(self, _name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Random bits, of which an fp8 number keeps those that leave it small; scales are all 0.01.
+        """Random bits, but fp8 numbers are below 1, and scales are all 0.01.
 
-        Bytes are near 127: numbers and scales of a usual size in MXFP4.
+        Bytes are near 127, which gives numbers and scales of a usual size in MXFP4.
         """
         self._on_drawn(self._drawn)
         if dtype is None:
@@ -58,10 +58,10 @@ class RandomWeights:
         return fresh
 
     def holds(self, _name: str, /, *_shape: int) -> bool:
-        """Nothing that may be absent."""
+        """Never: optional tensors are left out."""
         return False
 
 
 def wants_random_weights(folder: Path) -> bool:
-    """Whether the folder asks for them."""
+    """Whether the folder asks for random weights."""
     return (folder / MARKER).is_file()

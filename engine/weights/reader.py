@@ -2,7 +2,7 @@
 
 file ──preadv──▶ the tensor itself                              on a CPU
 file ──preadv──▶ a pinned buffer ──▶ the tensor                 on a GPU: two buffers per thread, so that one is
-                                                                filled while the other one is copied
+                                                                filled while the other is copied
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights.shards import StoredTensor
 
-PIECE_BYTES = 8 << 20  # of one read
+PIECE_BYTES = 8 << 20  # per read
 _MAX_THREADS = 16
-_THREADS_PER_CORE = 2  # they wait for the disk
+_THREADS_PER_CORE = 2  # threads mostly wait for the disk
 
 
 def num_threads() -> int:
@@ -56,7 +56,7 @@ class ParallelReader:
         self._per_thread = threading.local()
 
     def start(self, stored: StoredTensor) -> PendingTensor:
-        """Begin to read a tensor, after the pieces of those that were begun earlier."""
+        """Begin to read a tensor, after the pieces of tensors begun earlier."""
         content = torch.empty(stored.num_bytes, dtype=torch.uint8, device=self._device)
         file = self._opened(stored.path)
         allocated = torch.cuda.Event() if self._device.type == "cuda" else None
@@ -67,7 +67,7 @@ class ParallelReader:
             part = content[begin : begin + PIECE_BYTES]
             if allocated is None:
                 _fill(part, file, stored, begin)
-                return lambda: None  # the piece is there already
+                return lambda: None  # the piece has already arrived
             if not hasattr(self._per_thread, "staging"):
                 self._per_thread.staging = _Staging(self._device)
             staging: _Staging = self._per_thread.staging
@@ -78,7 +78,7 @@ class ParallelReader:
         return PendingTensor(content.view(stored.dtype).view(stored.shape), pieces)
 
     def same(self, first: StoredTensor, second: StoredTensor) -> bool:
-        """Whether both have one type, shape and content; they are read to the host until a piece differs."""
+        """Whether both have the same type, shape and content; they are read to the host until a piece differs."""
         if (first.dtype, first.shape) != (second.dtype, second.shape):
             return False
         pieces = torch.empty(2, min(PIECE_BYTES, first.num_bytes), dtype=torch.uint8)
@@ -107,7 +107,7 @@ class ParallelReader:
 
 
 class _Staging:
-    """Two pinned buffers and a stream, of one thread."""
+    """One thread's two pinned buffers and its stream."""
 
     def __init__(self, device: torch.device) -> None:
         torch.cuda.set_device(device)
@@ -115,7 +115,7 @@ class _Staging:
         self._next = [_Buffer(), _Buffer()]
 
     def copy(self, part: Tensor, allocated: torch.cuda.Event, fill: Callable[[Tensor], None]) -> Arrived:
-        """Fill a buffer and have it copied to `part`; returns before that has happened."""
+        """Fill a buffer and start its copy to `part`; returns before the copy is done."""
         buffer, other = self._next
         self._next = [other, buffer]
         buffer.copied.synchronize()

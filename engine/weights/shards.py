@@ -1,4 +1,4 @@
-"""The safetensors files of a folder: which of them has which tensor, of which type and shape, and where in the file."""
+"""The tensors in the safetensors files of a folder: the file, type, shape and offset of each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, o
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_OTHERS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")  # weights that can't be found or read there
+_OTHERS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")  # weights that are not read
 _MAX_SHOWN = 3
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-_LENGTH_BYTES = 8  # of the header, little-endian, before it
-_DTYPES = {  # the format's names
+_LENGTH_BYTES = 8  # length of the header, little-endian, before the header
+_DTYPES = {  # by the format's names
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -53,7 +53,7 @@ class StoredTensor:
             raise UnsupportedModelError(f"tensor {name!r} is {self.dtype}: quantized weights")
 
     def require_type(self, name: str, wanted: torch.dtype | None) -> None:
-        """ModelLoadError for another type than `wanted`, which may be any floating-point one (None)."""
+        """ModelLoadError unless the type is `wanted`, or any floating-point type if that is None."""
         if not (self.dtype.is_floating_point if wanted is None else self.dtype == wanted):
             form = "a floating-point type" if wanted is None else wanted
             raise ModelLoadError(f"tensor {name!r} is {self.dtype}, its format wants {form}")
@@ -62,8 +62,8 @@ class StoredTensor:
 def stored_by_name(folder: Path) -> dict[str, StoredTensor]:
     """All tensors of the folder. Only headers are read.
 
-    ModelLoadError if files are missing, truncated or mixed up: a tensor that the index finds in another file than in
-    the one that has it, or one that two files have.
+    ModelLoadError if files are missing, truncated or mixed up: if a tensor is not in the file that the index names,
+    or is in two files.
     """
     single, sharded = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
     if sharded and not single:
@@ -79,7 +79,7 @@ def stored_by_name(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _index(folder: Path) -> dict[str, str]:
-    """The file of each tensor, by the index."""
+    """The file of each tensor according to the index."""
     try:
         weight_map = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
         return {str(name): str(file) for name, file in weight_map.items()}

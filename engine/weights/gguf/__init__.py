@@ -1,1 +1,1 @@
-"""GGUF files: read, named as transformers does, and converted once to a Hugging Face folder."""
+"""Reads GGUF files, renames their tensors as in transformers, and converts each file once to a Hugging Face folder."""

@@ -26,15 +26,15 @@ from thothy_ai.engine.weights.gguf.names import (
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-_HARMLESS = {  # keys that other ones decide about, or that say nothing of what a model computes
+_HARMLESS = {  # keys whose effect other keys decide, or that do not affect what a model computes
     ".vocab_size", ".tensor_data_layout", ".attention.layer_norm_epsilon", ".attention.layer_norm_rms_epsilon",
     ".rope.scaling.original_context_length", ".rope.scaling.finetuned", ".rope.scaling.yarn_beta_fast",
     ".rope.scaling.yarn_beta_slow",
 }  # fmt: skip
 _OF_YARN = (".rope.scaling.yarn_ext_factor", ".rope.scaling.yarn_attn_factor")
 _WINDOW = ".attention.sliding_window"
-_WINDOWED = ".attention.sliding_window_pattern"  # which layers have it
-_STILL = 1e20  # a divisor of frequencies that leaves none
+_WINDOWED = ".attention.sliding_window_pattern"  # which layers have a window
+_STILL = 1e20  # a divisor this large stops a frequency
 _INNER = ".feed_forward_length"
 _FACTOR = ".rope.scaling.factor"
 _ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
@@ -43,7 +43,7 @@ _ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
 def configuration(file: GGUFFile) -> PreTrainedConfig:
     """The transformers configuration of the file's model.
 
-    UnsupportedModelError names what is not implemented, whatever key of the architecture says it.
+    UnsupportedModelError names any key of the architecture that asks for something not implemented.
     """
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
@@ -79,7 +79,7 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
 
 
 def _own_fields(file: GGUFFile) -> dict[str, Any]:
-    """Those that only this architecture has."""
+    """The fields that only this architecture has."""
     names = names_of(file)
     fields: dict[str, Any] = {name: _number(file, key) for name, key in names.settings.items()}
     for name, (key, default) in names.defaults.items():
@@ -92,7 +92,7 @@ def _own_fields(file: GGUFFile) -> dict[str, Any]:
 
 
 def _of_layers(file: GGUFFile, layers: int) -> dict[str, Any]:
-    """The numbers of each layer, which a file may say once for all."""
+    """The numbers of each layer, which a file can give once for all layers."""
     (heads, by_heads), (inner, by_inner) = kv_heads(file), by_layer(file, _INNER, 0)
     return {
         "_kv_heads": _listed(file, ".attention.head_count_kv", layers) if by_heads else (heads,) * layers,
@@ -153,7 +153,7 @@ def _number(file: GGUFFile, key: str) -> int | float:
 
 
 def _layer_types(file: GGUFFile, layers: int) -> list[str]:
-    """By what the file says: whether each layer has a window, or that the last of n has none (0: all have one)."""
+    """Each layer's type. The file lists the layers with a window, or says that every nth has none (0: all have)."""
     windows: list[bool]
     match file.get(_WINDOWED, object):
         case bool():
@@ -170,14 +170,14 @@ def _layer_types(file: GGUFFile, layers: int) -> list[str]:
 
 
 def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
-    """UnsupportedModelError for a key of the architecture that says more than what was read."""
+    """UnsupportedModelError for an unread key of the architecture, unless it only repeats an implied value."""
     names, rope, head_dim = names_of(file), fields["rope_parameters"], fields["head_dim"]
     windowed_dim = fields.get("_head_dim_of_windows", head_dim)
     if not file.get(".attention.causal", bool, True):
         raise UnsupportedModelError(f"{file.path}: bidirectional attention is not implemented")
     if file.get(".expert_count", int) and not names.sparse:
         raise UnsupportedModelError(f"{file.path}: {file.architecture}.expert_count is not implemented")
-    implied: dict[str, float] = {  # what keys may say again
+    implied: dict[str, float] = {  # values that further keys can repeat
         ".embedding_length_out": fields["hidden_size"],
         ".expert_feed_forward_length": fields["intermediate_size"],
         ".attention.value_length": head_dim,
@@ -201,7 +201,7 @@ def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
 
 
 def _attention_factor(rope: Mapping[str, Any], context: int) -> float:
-    """What cosines and sines are multiplied by, apart from what yarn's rule makes of its own factor."""
+    """The factor of cosines and sines, without the one that yarn's rule derives from its scaling factor."""
     original = rope.get("original_max_position_embeddings", context)
     if rope["rope_type"] != "longrope" or context <= original:
         return 1.0
@@ -226,24 +226,24 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     if ROPE_FACTORS in file.names and kind == "none":
         return parameters | _divided(file, parameters["rope_theta"], head_dim)
     if kind == "none":
-        file.get(_FACTOR, float)  # which then counts for nothing
+        file.get(_FACTOR, float)  # marks the key as read: it has no effect here
         return parameters | {"rope_type": "default"}
     if kind not in {"linear", "yarn"} or {LONG_FACTORS, ROPE_FACTORS} & {*file.names}:
         raise UnsupportedModelError(f"{file.path}: rope scaling {kind!r} is not implemented")
     parameters |= {"rope_type": kind, "factor": _shortest(file.required(_FACTOR, float))}
     if kind == "yarn":
         parameters["original_max_position_embeddings"] = file.required(_ORIGINAL_CONTEXT, int)
-        for name in ("beta_fast", "beta_slow"):  # where they are missing, transformers' defaults are llama.cpp's
+        for name in ("beta_fast", "beta_slow"):  # if missing, transformers and llama.cpp have the same defaults
             if (beta := file.get(f".rope.scaling.yarn_{name}", float)) is not None:
                 parameters[name] = _shortest(beta)
     return parameters
 
 
 def _divided(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
-    """What a file's divisors of frequencies stand for."""
+    """The rope parameters that yield the file's divisors of frequencies."""
     if not names_of(file).proportional:
         return _llama3_parameters(file, theta, head_dim)
-    divisors = file.tensor(ROPE_FACTORS)  # the first frequencies count, and the others have a large divisor
+    divisors = file.tensor(ROPE_FACTORS)  # 1 for the pairs that turn; large for the others
     turned = int((divisors == 1).sum())
     if not turned or bool((divisors[:turned] != 1).any() | (divisors[turned:] < _STILL).any()):
         raise UnsupportedModelError(f"{file.path}: rope_freqs is not that of proportional rotary embedding")
@@ -251,8 +251,8 @@ def _divided(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
 
 
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
-    """Llama 3.1's scaling, or Llama 4's. A GGUF file has only its result, a divisor of each frequency, which must come
-    out again.
+    """The parameters of Llama 3.1's or Llama 4's scaling. A GGUF file has only a divisor of each frequency, which the
+    parameters must reproduce.
     """
     divisors = file.tensor(ROPE_FACTORS)
     factor, low, context = _shortest(divisors.max().item()), 1.0, 8192

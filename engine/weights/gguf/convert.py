@@ -1,7 +1,7 @@
 """Turns a GGUF file into a Hugging Face folder, once: the folder is kept in a cache and found again.
 
-A folder's name holds a digest of path, size and modification time of the file or of its parts, of the type its weights
-are kept in, of whether quantized ones stay so, and of the version of this conversion. Folders appear whole or not at
+A folder's name holds a digest of the path, size and modification time of the file or its parts, the type of the
+weights, whether quantized weights stay quantized, and the version of this conversion. Folders appear whole or not at
 all.
 """
 
@@ -31,11 +31,11 @@ from thothy_ai.engine.weights.shards import INDEX, SINGLE
 
 _VERSION = 3
 _SHARD_BYTES = 2 << 30
-_EXACT = (".e_score_correction_bias", ".A_log", ".dt_bias", ".D")  # of routers and of recurrences
+_EXACT = (".e_score_correction_bias", ".A_log", ".dt_bias", ".D")  # float32 tensors of routers and recurrences
 
 
 def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool = False) -> Path:
-    """The folder that GGUF file `path` was converted to before, or is now, with weights in `dtype`; ModelLoadError.
+    """The folder for GGUF file `path` with weights in `dtype`, converted unless cached; ModelLoadError on failure.
 
     `packed`: quantized weights of linear layers stay in the file's blocks.
     """
@@ -49,7 +49,7 @@ def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed:
             _convert_into(folder, path, dtype, packed=packed)
     except EngineError:
         raise
-    except Exception as error:  # a file's metadata goes through libraries that may raise anything
+    except Exception as error:  # libraries can raise anything for a file's metadata
         raise ModelLoadError(f"{path}: can't be converted into {cache_dir}: {one_line(error)}") from error
     return folder
 
@@ -63,7 +63,7 @@ def _convert_into(folder: Path, path: Path, dtype: torch.dtype, *, packed: bool)
             os.replace(built, folder)  # noqa: PTH105  pathlib's replace is the same call; this names the intent
         except OSError:
             if not folder.is_dir():
-                raise  # else another process converted the same file meanwhile
+                raise  # otherwise another process has converted the same file meanwhile
 
 
 def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = False) -> None:
@@ -72,19 +72,19 @@ def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = Fals
     _describe(file, path, folder, dtype, packed=packed)
     shards = _ShardWriter(folder)
     for name, tensor in tensors(file, packed=packed):
-        # Blocks stay as they are, and some numbers are computed with in float32 whatever the model's type is.
+        # Blocks stay as they are, and some tensors are used in float32 whatever the model's type is.
         kept = not tensor.is_floating_point() or name.endswith(_EXACT)
         shards.add(name, tensor if kept else tensor.to(dtype))
     shards.close()
 
 
 def described(path: Path, folder: Path, *, packed: bool = False) -> None:
-    """Write the configuration and the tokenizer of GGUF file `path` into `folder`; ModelLoadError as a conversion."""
+    """Write configuration and tokenizer of GGUF file `path` into `folder`; ModelLoadError as for a conversion."""
     try:
         _describe(GGUFFile(path), path, folder, torch.float32, packed=packed)
     except EngineError:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # as in `converted_folder`
         raise ModelLoadError(f"{path}: can't be converted: {one_line(error)}") from error
 
 

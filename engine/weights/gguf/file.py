@@ -24,7 +24,7 @@ QUANTIZATIONS = frozenset(
 
 
 class GGUFFile:
-    """An opened file, or all parts of one that is split, by the path of any.
+    """An open file, or all parts of a split file, given the path of any part.
 
     A metadata key that starts with a dot is one of its architecture: ".block_count". ModelLoadError when a part is
     missing, truncated, of another model or no GGUF file, or when metadata is missing or of another type;
@@ -36,7 +36,7 @@ class GGUFFile:
         readers = open_parts(path)
         self.parts = len(readers)
         self._fields = readers[0].fields
-        self._read: set[str] = set()  # the keys that were asked for
+        self._read: set[str] = set()  # the keys read so far
         self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
         self.architecture = self.required("general.architecture", str)
         for name, tensor in self._tensors.items():
@@ -65,7 +65,7 @@ class GGUFFile:
 
     @property
     def unread(self) -> Iterator[str]:
-        """The keys of the architecture whose values nothing has asked for."""
+        """The keys of the architecture that were never read."""
         length = len(self.architecture)
         keys = [key for key in self._fields if key.startswith(f"{self.architecture}.") and key not in self._read]
         return (key[length:] for key in keys)
@@ -74,14 +74,14 @@ class GGUFFile:
         return self._full(key) in self._fields
 
     def positive(self, key: str) -> int:
-        """A number that must be there, and at least 1."""
+        """A required number that is at least 1."""
         value = self.required(key, int)
         if value < 1:
             raise ModelLoadError(f"{self.path}: metadata {self._full(key)!r} is {value}")
         return value
 
     def required(self, key: str, kind: type[T]) -> T:
-        """A metadata value that must be there."""
+        """A required metadata value."""
         value = self.get(key, kind)
         if value is None:
             raise ModelLoadError(f"{self.path}: metadata {self._full(key)!r} is missing")
@@ -108,7 +108,7 @@ class GGUFFile:
 
     @property
     def stored(self) -> Iterator[tuple[str, int]]:
-        """Type and bytes of each tensor."""
+        """The type and size in bytes of each tensor."""
         return ((tensor.tensor_type.name, int(tensor.n_bytes)) for tensor in self._tensors.values())
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ class GGUFFile:
         return torch.from_numpy(np.array(values, dtype=np.float32)).view(shape)
 
     def kind(self, name: str) -> str:
-        """The type that a tensor is stored in."""
+        """The stored type of a tensor."""
         return self._tensors[name].tensor_type.name
 
     def blocks(self, name: str) -> Tensor:
@@ -132,13 +132,13 @@ class GGUFFile:
         return torch.from_numpy(np.array(self._tensors[name].data)).view(*self.shape(name)[:-1], -1)
 
 
-_MAX_ITEMS = 1 << 21  # of a metadata array: more than any vocabulary has
-_MIN_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
+_MAX_ITEMS = 1 << 21  # per metadata array; more than any vocabulary has
+_MIN_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # per item; 1 for other types
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 
 
 class BoundedReader(gguf.GGUFReader):
-    """Refuses lengths that the file is too short for; its base class would read, or loop, for as long as they say."""
+    """Refuses lengths beyond the end of the file, for which the base class would go on reading or looping."""
 
     def _get(
         self, offset: int, dtype: DTypeLike, count: int = 1, override_order: Literal["I", "S", "<"] | None = None
@@ -158,7 +158,7 @@ class BoundedReader(gguf.GGUFReader):
 
 
 def open_parts(path: Path) -> list[BoundedReader]:
-    """Readers of all parts, the first of which has the metadata, by the path of any.
+    """Readers of all parts, given the path of any; the first part has the metadata.
 
     ModelLoadError for a part that is missing, truncated, or not of this model.
     """
@@ -167,7 +167,7 @@ def open_parts(path: Path) -> list[BoundedReader]:
     for number, part in enumerate(paths):
         try:
             reader = BoundedReader(part)
-        except Exception as error:  # it computes with whatever numbers the file has
+        except Exception as error:  # the reader computes with unchecked numbers of the file
             raise ModelLoadError(f"{part}: truncated or not a GGUF file: {one_line(error)}") from error
         if reader.endianess is not gguf.GGUFEndian.LITTLE:  # blocks would be read byte by byte
             raise UnsupportedModelError(

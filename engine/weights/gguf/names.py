@@ -10,7 +10,8 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.gguf_names import GGUF_SCORES, GGUF_SIGMOID, GGUF_SOFTMAX, GGUFNames, Joined
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 
-# By architecture, whether it has experts or windows, and scores: Mixtral's files are Llama's, OLMo 3's OLMo 2's.
+# By architecture, whether files have experts and windows, and how experts are scored: Mixtral's files have Llama's
+# architecture, and OLMo 3's have OLMo 2's.
 _NAMES = {
     (name, bool(names.experts), names.windowed, names.implied.get(GGUF_SCORES)): names
     for family in FAMILIES.values()
@@ -23,8 +24,8 @@ ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _SETTINGS = {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}  # tensors that are part of the configuration
 _TOP = {"token_embd": "model.embed_tokens", "output": "lm_head"}
-_PAIRS = ("attn_k.", "attn_k_norm.", "attn_v.")  # which layers lack, or need not have, that read another's
-_SIGMOID_UNSAID = {(47, 154_880), (48, 154_880)}  # layers and vocabulary of GLM-4.7-Flash, by which llama.cpp knows it
+_PAIRS = ("attn_k.", "attn_k_norm.", "attn_v.")  # ignored, or missing, in layers that read another layer's cache
+_SIGMOID_UNSAID = {(47, 154_880), (48, 154_880)}  # layers and vocabulary by which llama.cpp knows GLM-4.7-Flash
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.*)")
 
 
@@ -38,7 +39,7 @@ def names_of(file: GGUFFile) -> GGUFNames:
 
 
 def _by_scores(file: GGUFFile, alike: Sequence[GGUFNames]) -> GGUFNames:
-    """Those of a family that scores experts as the file says; DeepSeek-V2's files do not say it."""
+    """The names of the family that scores experts as the file says; files of DeepSeek-V2 do not say it."""
     scores = file.get(GGUF_SCORES, int, GGUF_SOFTMAX)
     if not file.holds(GGUF_SCORES) and any(name.endswith("exp_probs_b.bias") for name in file.names):
         if (file.positive(".block_count"), file.shape("token_embd.weight")[0]) not in _SIGMOID_UNSAID:
@@ -52,13 +53,13 @@ def _by_scores(file: GGUFFile, alike: Sequence[GGUFNames]) -> GGUFNames:
 
 
 def model_type_of(file: GGUFFile) -> str:
-    """The first family whose files have these names: Mistral's are Llama's."""
+    """The first family whose files have these names: files of Mistral are read as Llama."""
     names = names_of(file)
     return next(name for name, family in FAMILIES.items() if family.gguf == names)
 
 
 def num_layers(file: GGUFFile) -> int:
-    """The layers, without those that predict further tokens; ModelLoadError if the file has fewer or more."""
+    """The number of layers without those that predict further tokens; ModelLoadError if the file has fewer or more."""
     numbers = {int(found[1]) for name in file.names if (found := _LAYER.match(name))}
     count, declared, key = max(numbers, default=-1) + 1, file.positive(".block_count"), names_of(file).further_layers
     further = 0 if key is None else file.get(key, int, 0)
@@ -72,14 +73,14 @@ def num_layers(file: GGUFFile) -> int:
 
 
 def kv_heads(file: GGUFFile) -> tuple[int, tuple[int, ...]]:
-    """The KV heads of layers that have some, and those of each layer if the file lists them; ModelLoadError."""
+    """The KV heads of layers that have some, and of each layer if the file lists them; ModelLoadError as `by_layer`."""
     return by_layer(file, ".attention.head_count_kv", file.positive(".attention.head_count"))
 
 
 def by_layer(file: GGUFFile, key: str, default: int) -> tuple[int, tuple[int, ...]]:
-    """The number at a key, and that of each layer if the file lists them: the same, or 0. ModelLoadError.
+    """The number at a key, and each layer's number if the file lists them; ModelLoadError if they are invalid.
 
-    In a file whose layers may differ, the number is the first one.
+    Listed numbers are all the same or 0. In an architecture whose layers can differ, the result is the first number.
     """
     match file.get(key, object):
         case None:
@@ -107,18 +108,18 @@ def tensors_read(file: GGUFFile) -> list[str]:
 
 
 def stack_of(file: GGUFFile, name: str) -> str | None:
-    """transformers' stack that a tensor has rows of, without its layer; None for other tensors."""
+    """The name, within a layer, of transformers' stack that has this tensor's rows; None if there is none."""
     part = name.split(".")[-2]
     return next((stack for stack, parts in names_of(file).stacks.items() if part in parts), None)
 
 
 def has_all_experts(file: GGUFFile, name: str) -> bool:
-    """Whether a tensor has the matrices of all experts of a layer, which are tensors of their own in transformers."""
+    """Whether a tensor has the matrices of all experts of a layer, which are separate tensors in transformers."""
     return name.split(".")[-2] in names_of(file).experts
 
 
 def transformers_names(file: GGUFFile, name: str) -> list[str]:
-    """One name, or one for each expert. UnsupportedModelError for a tensor that the architecture does not have."""
+    """transformers' name of a tensor, or one for each expert; UnsupportedModelError for an unknown tensor."""
     names, found = names_of(file), _LAYER.fullmatch(name)
     part, _, end = (found[2] if found else name).rpartition(".")
     top = {**_TOP, **names.top}
@@ -149,7 +150,7 @@ def _no_place(file: GGUFFile, name: str) -> UnsupportedModelError:
 
 
 def places_of(file: GGUFFile, name: str) -> list[str]:
-    """The file's tensors that hold a tensor of transformers, or rows of it."""
+    """The names of the file's tensors that hold a tensor of transformers, or rows of it."""
     names = names_of(file)
     stem, _, end = name.rpartition(".")
     top = {theirs: ours for ours, theirs in {**_TOP, **names.top}.items()}
@@ -173,7 +174,7 @@ def places_of(file: GGUFFile, name: str) -> list[str]:
 
 
 def joined_of(file: GGUFFile, name: str) -> Joined | None:
-    """What makes a tensor of transformers of this one and others; None for one that stands alone."""
+    """How this tensor is joined with others to a tensor of transformers; None if it is not joined."""
     part = name.split(".")[-2]
     every = names_of(file).joined.values()
     return next((joined for joined in every if any(part in parts for parts in joined.parts)), None)

@@ -11,7 +11,7 @@ _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})", re.DOT
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
-    """All parts of the model, in order, by the path of any; the file alone if its name is not that of a part.
+    """All parts of the model, in order, given the path of any; only the file if its name is not a part's name.
 
     ModelLoadError if parts are missing.
     """
@@ -30,6 +30,6 @@ def parts_of(path: Path) -> tuple[Path, ...]:
 
 
 def model_name(path: Path) -> str:
-    """The file's name without its ending, and without the number of its part."""
+    """The file's name without its extension and the number of its part."""
     found = _PART.fullmatch(path.stem)
     return path.stem if found is None else found["name"]

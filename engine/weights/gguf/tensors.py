@@ -1,8 +1,8 @@
 """The tensors of a GGUF file under transformers' names and in its layout.
 
-Experts in MXFP4 stay as they are, in the layout that GPT-OSS is published in. A file has a block's scale before its
-sixteen bytes, and in byte j the numbers j and j + 16 of the block (`block_mxfp4` in `ggml-common.h` of llama.cpp);
-published are the scales on their own, and in byte j the numbers 2j and 2j + 1.
+Experts in MXFP4 stay quantized, but in GPT-OSS's published layout. A file has a block's scale before its sixteen bytes,
+and in byte j the numbers j and j + 16 of the block (`block_mxfp4` in `ggml-common.h` of llama.cpp). The published
+layout has the scales in a separate tensor, and in byte j the numbers 2j and 2j + 1.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from thothy_ai.engine.weights.gguf.names import (
 from thothy_ai.engine.weights.shards import StoredTensor
 from thothy_ai.kernels.experts import MXFP4_BLOCK, Mxfp4
 
-_KEPT = {"token_embd", "ffn_gate_inp"}  # plain: rows of one are looked up, and routers multiply the other exactly
+_KEPT = {"token_embd", "ffn_gate_inp"}  # never packed: embeddings are looked up by row, and routers multiply exactly
 
 
 def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """ModelLoadError unless the file's tensors are the expected ones: shapes by transformers' names."""
+    """ModelLoadError unless the file's tensors are the `expected` ones, whose shapes are by transformers' names."""
     read = tensors_read(file)
     for name in read:
-        transformers_names(file, name)  # which refuses those that have no place
+        transformers_names(file, name)  # raises for a tensor without a place
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in expected.items():
         places = places_of(file, name)
         for place in places:
-            if joined_of(file, place) is not None:  # compared once it is whole
+            if joined_of(file, place) is not None:  # its shape is compared after joining
                 shapes[place] = file.shape(place) if place in file.names else ()
             elif stack_of(file, place) is None:
                 shapes[place] = shape
@@ -60,7 +60,7 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
 
 
 def whole_stacks(file: GGUFFile) -> dict[str, StoredTensor]:
-    """Experts that a file has in one tensor, as transformers does: a model is built of these where there are any."""
+    """Experts that both the file and transformers have in one tensor, for the names that a model is built from."""
     whole = names_of(file).whole
     stacks = (name for name in tensors_read(file) if name.endswith("_exps.weight") and name.split(".", 2)[-1] in whole)
     return {
@@ -72,7 +72,7 @@ def whole_stacks(file: GGUFFile) -> dict[str, StoredTensor]:
 def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:
     """The `quantization_config` of the weights that stay quantized when the file is converted; None if none do.
 
-    `packed`: linear layers do, in the file's blocks.
+    With `packed`, linear layers stay quantized in the file's blocks.
     """
     layers: dict[str, list[str]] = {}  # transformers' names by the type of their blocks
     for name in tensors_read(file) if packed else ():
@@ -84,9 +84,9 @@ def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:
 
 
 def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """All tensors under transformers' names and in its layout: float32 or, where they stay quantized, blocks uint8.
+    """All tensors under transformers' names and in its layout: float32 or, if they stay quantized, uint8 blocks.
 
-    Experts in MXFP4 always stay quantized, linear layers if they are to be `packed`.
+    Experts in MXFP4 always stay quantized; linear layers do if `packed`.
     """
     keeps = keeps_mxfp4(file)
     for name in tensors_read(file):
@@ -121,7 +121,7 @@ def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
 
 
 def _is_packable(file: GGUFFile, name: str) -> bool:
-    """Whether it is a matrix of a linear layer, in a type that can be kept."""
+    """Whether the tensor is a linear layer's matrix of a type that can stay quantized."""
     if joined_of(file, name) is not None:
         return False
     kept = {*_KEPT, *names_of(file).unpacked}
@@ -133,7 +133,7 @@ _PROJECTIONS = {"ffn_gate_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
 
 
 def keeps_mxfp4(file: GGUFFile) -> bool:
-    """Whether all experts are in MXFP4 and stay so: several formats are not implemented, nor experts without gates."""
+    """Whether experts stay in MXFP4: all must be in it, since formats can't be mixed, and they must have gates."""
     names = names_of(file)
     if not (names.stacks or "ffn_gate_exps" in names.experts):
         return False
@@ -143,9 +143,9 @@ def keeps_mxfp4(file: GGUFFile) -> bool:
 
 
 def mxfp4_experts(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The stack that one of the file's stacks in MXFP4 begins, as `engine.models.experts` reads it.
+    """The MXFP4 stack that begins with this tensor of the file, in the form that `engine.models.experts` reads.
 
-    Rows of gate projections come before rows of up projections; a stack of the latter alone yields nothing.
+    Rows of gate projections come before rows of up projections, so a tensor of up projections yields nothing.
     """
     layer, part = name.split(".")[1:3]
     if part in _PROJECTIONS:
@@ -158,7 +158,7 @@ def mxfp4_experts(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def stacked(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
-    """transformers' stack of this name: as plain numbers, transposed, or in MXFP4 with its scales."""
+    """transformers' stack of this name: plain and transposed, or in MXFP4 with its scales."""
     places = places_of(file, name)
     if places[0].endswith(".bias"):
         yield name, by_turns([file.tensor(place) for place in places])

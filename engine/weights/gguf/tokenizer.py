@@ -1,6 +1,6 @@
-"""Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or BPE with byte fallback as SentencePiece's.
+"""Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or SentencePiece's BPE with byte fallback.
 
-`tokenizer.ggml.pre` names how text is split before BPE; the rules behind a name are llama.cpp's.
+`tokenizer.ggml.pre` names the rule that splits text before BPE; the rules are llama.cpp's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = (_LETTERS % ("*", "+"), _LETTERS % ("+", "*"))
 _TEKKEN = "|".join((*_WORDS, r"\p{N}")) + _OTHERS
 _O200K = "|".join((*(f"{word}{_CONTRACTIONS}?" for word in _WORDS), r"\p{N}{1,3}")) + _OTHERS
-# DeepSeek's patterns, one after the other. V2's letters have cases, without those that were rare when it was made.
+# DeepSeek's patterns, applied in this order. V2's letters are cased ones, without the rare ones in `_RARE`.
 _RARE = (
     r"\x{560}\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}"
     r"\x{10570}-\x{105BF}\x{10D50}-\x{10D8F}\x{16E40}-\x{16EDF}\x{1D400}-\x{1DFFF}"
@@ -59,7 +59,7 @@ class TokenType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _PreTokenization:
-    """How text is split before BPE. `whole_words`: a word in the vocabulary is one token, whatever the merges say."""
+    """How text is split before BPE. `whole_words`: a word in the vocabulary is one token, whatever the merges are."""
 
     pre_tokenizer: Callable[[], PreTokenizer]
     normalizer: Callable[[], Normalizer] | None = None
@@ -119,13 +119,13 @@ PRE_TOKENIZATIONS = {
     "megrez": _QWEN,
 }
 _PRE = "tokenizer.ggml.pre"
-_UNSAID = "default"  # as converters wrote where they did not know
+_UNSAID = "default"  # written by converters that did not know the rule
 
 
 def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
     """The file's tokenizer with its special tokens and chat template; None when the file has no vocabulary.
 
-    UnsupportedModelError names a kind of tokenizer, or of splitting text, that is not implemented.
+    UnsupportedModelError names a kind of tokenizer, or a rule of splitting, that is not implemented.
     """
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
 
@@ -168,7 +168,7 @@ class _Vocabulary:
         return {token: index for index, token in enumerate(self.tokens)}
 
     def special(self, file: GGUFFile, key: str) -> str | None:
-        """The token that metadata names as "bos", "eos", …."""
+        """The special token of the role `key`, such as "bos" or "eos"."""
         index = file.get(f"tokenizer.ggml.{key}_token_id", int)
         if index is None:
             return None
@@ -177,7 +177,7 @@ class _Vocabulary:
         return self.tokens[index]
 
     def mark_added(self, tokenizer: Tokenizer) -> None:
-        """Add the tokens that are found in a text before all others: control tokens and user-defined ones."""
+        """Add the control and user-defined tokens, which are found in a text before all others."""
         typed = list(zip(self.tokens, self.types, strict=True))
         control = {TokenType.CONTROL, TokenType.UNKNOWN}
         tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t, k in typed if k in control])
@@ -216,7 +216,7 @@ def _sentencepiece(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
 
 
 def _gemma4(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
-    """As SentencePiece's, with the file's merges, none of which go across the end of a run of newlines."""
+    """A tokenizer like SentencePiece's with the file's merges, none of which crosses the end of a run of newlines."""
     tokenizer = _with_byte_fallback(file, vocabulary, _merges(file))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), behavior="isolated")
     return tokenizer
@@ -259,7 +259,7 @@ def _merges_by_score(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple
 
 
 def _add_bounds(file: GGUFFile, vocabulary: _Vocabulary, tokenizer: Tokenizer, *, bos: bool) -> None:
-    """Put begin- and end-of-text tokens around a text, where the file says so."""
+    """Put begin- and end-of-text tokens around a text if the file says so."""
     wanted = {
         "bos": file.get("tokenizer.ggml.add_bos_token", bool, bos),
         "eos": file.get("tokenizer.ggml.add_eos_token", bool, False),

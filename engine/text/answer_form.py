@@ -1,10 +1,10 @@
-"""How a model divides its answers into what it thinks, says and calls, as its chat template shows.
+"""How a model divides its answers into thoughts, answer and tool calls, according to its chat template.
 
     thoughts   <think> ... </think>
     what it says
     calls      <tool_call>\\n{"name": "NAME", "arguments": ARGUMENTS}\\n</tool_call>
 
-Marks are text, in which the names of the tokenizer's special tokens stand for these tokens.
+Marks are texts; names of the tokenizer's special tokens in them stand for these tokens.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hashlib import sha256
 
 from thothy_ai.engine.api import Message
 
-NAME, KEY = "probe_271828", "probe_314159"  # which no template writes by itself
+NAME, KEY = "probe_271828", "probe_314159"  # words that no template writes on its own
 
 
 @dataclass(frozen=True, slots=True)
 class PairForm:
-    """Arguments as pairs, with `between` in between: `before_key`, a name, `after_key`, its value, `after_value`.
+    """Arguments as pairs, with `between` between them: `before_key`, a name, `after_key`, its value, `after_value`.
 
-    `bare`: strings have no quotes but `quote`, if that is one, and all other values are JSON. Otherwise values are
-    Python's.
+    `bare`: strings are unquoted, or between `quote` if that is not empty, and all other values are JSON. Otherwise
+    values are Python's.
     """
 
     before_key: str
@@ -35,22 +35,22 @@ class PairForm:
     quote: str = ""
 
     def key(self, name: str) -> str:
-        """What stands before the value of this argument."""
+        """The text before the value of this argument."""
         return self.before_key + name + self.after_key
 
     @property
     def after_text(self) -> str:
-        """What stands after a string."""
+        """The text after a string value."""
         return self.quote + self.after_value
 
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """Calls stand in sections, from `begin` to `end`: several in one with `between`, or in one each with `again`.
+    """Calls stand in sections, from `begin` to `end`. Several calls are either in one section, with `between` between
+    them, or in sections of their own, with `again` between these; without both, there is only one call.
 
-    A model may write `lead`, a special token, before a section; it means nothing. The name of a tool stands between
-    `before_name` and `after_name`, which its arguments follow, and `after_arguments`. They are `pairs`,
-    or one JSON text.
+    A model can write `lead`, a special token without meaning, before a section. A call is `before_name`, the tool's
+    name, `after_name`, the arguments and `after_arguments`. Arguments are `pairs` or one JSON text.
     """
 
     begin: str
@@ -65,30 +65,30 @@ class CallForm:
 
     @property
     def marked(self) -> bool:
-        """Whether calls begin with a mark, and not with signs that a text may begin with, too."""
+        """Whether calls begin with a mark rather than with punctuation that can also begin a text."""
         return any(map(str.isalpha, self.begin))
 
     def head(self, name: str) -> str:
-        """What stands before the arguments of a call of this tool."""
+        """The text of a call of this tool before its arguments."""
         return self.before_name + name + self.after_name
 
     @property
     def link(self) -> str:
-        """What stands between the arguments of a call and the head of the next; empty if there is no next."""
+        """The text between the arguments of a call and the head of the next; empty if there can be only one call."""
         if self.between is not None:
             return self.after_arguments + self.between
         return "" if self.again is None else self.after_arguments + self.end + self.again + self.begin
 
     def written(self, calls: Sequence[tuple[str, str]]) -> str:
-        """The text of these calls, which are names and JSON texts of arguments."""
+        """The text of these calls, each a name and the JSON text of its arguments."""
         text = self.link.join(self.head(name) + arguments for name, arguments in calls)
         return f"{self.begin}{text}{self.after_arguments}{self.end}"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """`thought` are the marks around thoughts; none if the model does not think. `said` are those around what it says,
-    which may lack marks that are no tokens.
+    """`thought`: the marks around thoughts; None if the model does not think. `said`: the marks around the answer,
+    which the model can omit if they are not special tokens.
 
     `native`: the template writes tools itself.
     """
@@ -99,7 +99,7 @@ class AnswerForm:
     said: tuple[str, str] = ("", "")
 
     def with_ids(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages with ids of calls that all templates of Mistral take: of nine letters and digits."""
+        """The messages; for Mistral, with ids of calls of nine letters and digits, which all its templates accept."""
         if not self.calls.begin.startswith(BARE.begin):
             return messages
         return [
@@ -114,26 +114,26 @@ class AnswerForm:
 
 HERMES = CallForm("<tool_call>", '\n{"name": "', '", "arguments": ', "}", "\n</tool_call>", again="\n")
 LLAMA = CallForm("", '{"name": "', '", "parameters": ', "}", lead="<|python_tag|>")
-LISTED = CallForm("[TOOL_CALLS][", '{"name": "', '", "arguments": ', "}", "]", between=", ")  # Mistral's, Granite's
-BARE = CallForm("[TOOL_CALLS]", "", "[ARGS]", "", again="")  # newer ones of Mistral
+LISTED = CallForm("[TOOL_CALLS][", '{"name": "', '", "arguments": ', "}", "]", between=", ")  # Mistral, Granite
+BARE = CallForm("[TOOL_CALLS]", "", "[ARGS]", "", again="")  # newer models of Mistral
 PYTHON = CallForm(
     "[", "", "(", ")", "]", between=", ", pairs=PairForm("", "=", "", between=", ", bare=False)
-)  # Llama 4's, LFM 2's
+)  # Llama 4, LFM2
 GEMMA = CallForm(
     "<|tool_call>", "call:", "{", "}", "<tool_call|>", again="", pairs=PairForm("", ":", "", between=",", quote='<|"|>')
-)  # Gemma 4's
+)  # Gemma 4
 
 
 def _deepseek(words: str) -> str:
-    """A token of DeepSeek's, whose signs are wide."""
+    """The special token of these words, in DeepSeek's full-width brackets."""
     return f"<\uff5c{words.replace(' ', chr(0x2581))}\uff5c>"
 
 
-DEEPSEEK = CallForm(  # of V3.1
+DEEPSEEK = CallForm(  # V3.1
     _deepseek("tool calls begin"), _deepseek("tool call begin"), _deepseek("tool sep"), _deepseek("tool call end"),
     _deepseek("tool calls end"), between="",
 )  # fmt: skip
-FENCED = replace(  # of V3 and R1
+FENCED = replace(  # V3 and R1
     DEEPSEEK,
     before_name=f"{DEEPSEEK.before_name}function{DEEPSEEK.after_name}",
     after_name="\n```json\n",
@@ -142,7 +142,7 @@ FENCED = replace(  # of V3 and R1
 )
 CHANNELS = CallForm("<|channel|>commentary to=functions.", "", " <|constrain|>json<|message|>", "")  # gpt-oss
 _CHANNELS = (("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"), ("<|channel|>final<|message|>", ""))
-_RESPONSE = ("<response>", "</response>")  # of Granite, when it has thought
+_RESPONSE = ("<response>", "</response>")  # Granite's marks around an answer after thoughts
 _ID = 9  # characters
 _THOUGHTS = (
     ("<think>", "</think>"),
@@ -166,8 +166,8 @@ _LLAMA = re.compile(rf'\{{"name": "{NAME}", "parameters": \{{')
 
 
 def answer_form(template: str, called: str) -> AnswerForm:
-    """The form of a model's answers. `called` is what its template writes of a call of `NAME` with the argument `KEY`,
-    and of a tool's answer that says `KEY`; empty if it does not know tools.
+    """The form of a model's answers. `called` is the template's text for a call of `NAME` with the argument `KEY` and a
+    tool's answer `KEY`; empty if the template has no tools.
     """
     calls = (_json_calls(called) or _pair_calls(called)) if called.count(KEY) > 1 else None
     form = AnswerForm(calls or HERMES, native=calls is not None)
@@ -210,7 +210,7 @@ def _pair_calls(called: str) -> CallForm | None:
         end = f"</function>{found['end']}</{found['mark']}>"
         return CallForm(begin, before, f">{found['head']}", "", end, again="\n", pairs=pairs)
     if found := _PYTHON.search(called):
-        begin, end = (found["begin"], found["end"]) if found["begin"] else ("", "")  # otherwise the message's end
+        begin, end = (found["begin"], found["end"]) if found["begin"] else ("", "")  # without, the message's end
         return replace(PYTHON, begin=f"{begin}[", end=f"]{end}")
     return None
 

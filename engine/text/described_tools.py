@@ -1,7 +1,7 @@
-"""Tools for DeepSeek's models, whose chat templates write calls but not what may be called.
+"""Describes tools to DeepSeek's models, whose chat templates write calls but no descriptions of tools.
 
-The text is the one that DeepSeek-V3.1's authors give in its model card. It stands before the template, as a part of it,
-so that the marks in it are the tokens that the model knows, and those in tools and messages are texts.
+The text is from DeepSeek-V3.1's model card. It is put before the chat template and becomes a part of it, so that the
+marks in the text are special tokens, whereas marks in tools and messages remain plain text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEMPLATE = """\
 
 
 def described_tools(form: CallForm) -> str:
-    """What stands before a template that writes calls in this form, so that a system message describes the tools."""
+    """The text to put before a chat template with this form of calls, so that a system message describes the tools."""
     call = f"{form.head('tool_call_name')}tool_call_arguments{form.after_arguments}"
     written = f"{form.begin}{call}{{{{additional_tool_calls}}}}{form.end}".replace("\n", "\\n")
     several = "begin each on a new line" if form.between else "chain them directly without separators or spaces"

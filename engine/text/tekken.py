@@ -1,7 +1,7 @@
-"""Mistral's tekken.json as a tokenizer: some of its models have it instead of a tokenizer.json.
+"""Reads Mistral's tekken.json, which some of its models have instead of a tokenizer.json.
 
 transformers converts the vocabulary. These folders often have no chat template, since Mistral's own library writes
-prompts in code; then the plain instructions of its tokenizer's version are the template.
+prompts in code; the template is then the plain instruction format of the tokenizer's version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WITHOUT_SYSTEM = (
 
 
 def tekken_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a tekken.json, with a chat template; UnsupportedModelError where transformers is too old."""
+    """The tokenizer of a tekken.json, with a chat template; UnsupportedModelError if transformers is too old."""
     try:
         from transformers.integrations.mistral.tokenizer import convert_tekken_tokenizer  # noqa: PLC0415  slow to import
     except ImportError as error:
@@ -49,9 +49,9 @@ def tekken_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 
 def split_as_tekken(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a tokenizer.json beside a tekken.json, splitting texts by the latter's pattern.
+    """The tokenizer of a tokenizer.json next to a tekken.json, with tekken.json's pattern for splitting texts.
 
-    Some of Mistral's folders were published with a tokenizer.json of another pattern, which gives other tokens.
+    Some of Mistral's folders were published with a tokenizer.json whose different pattern gives other tokens.
     """
     backend = tokenizer.backend_tokenizer
     if isinstance(backend.decoder, decoders.ByteLevel):

@@ -1,1 +1,1 @@
-"""Kernels in Triton, for GPUs: the functions of `kernels.reference`, under the same names."""
+"""Triton kernels for GPUs, with the same names as the functions of `kernels.reference`."""

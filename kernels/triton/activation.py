@@ -10,7 +10,7 @@ from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import row_tile
 
-_WIDTH = 1024  # columns of a program: enough bytes in flight, and common sizes are multiples
+_WIDTH = 1024  # columns per program: enough bytes in flight, and common sizes are multiples
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -102,6 +102,6 @@ def _silu(gate, up):
 
 @triton.jit
 def _gelu(gate, up):
-    """gelu(gate) = gate * (1 + tanh(x)) / 2 with x of the tanh approximation; that factor is sigmoid(2 * x)."""
+    """gelu(gate) * up, where gelu(gate) = gate * (1 + tanh(x)) / 2 = gate * sigmoid(2 * x) (tanh approximation)."""
     doubled = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-    return gate * tl.sigmoid(tl.maximum(doubled, -80.0)) * up  # below, the exponential would overflow
+    return gate * tl.sigmoid(tl.maximum(doubled, -80.0)) * up  # the exponential would overflow below -80

@@ -1,4 +1,4 @@
-"""How programs that share a piece of work find out which of them ends it."""
+"""Lets the programs that share a piece of work find out which of them arrives last."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import triton.language as tl
 
 @triton.jit
 def last_to_arrive(counter, programs):
-    """Whether all other `programs` have come here before; what they stored is seen then, and the counter is zero again.
+    """Whether this is the last of `programs` to arrive. Then it sees the others' stores, and the counter is zero.
 
-    What is read of theirs must not come from the L1.
+    The last program must not read the others' stores through its L1 cache.
     """
-    tl.debug_barrier()  # all threads have stored when one of them counts
+    tl.debug_barrier()  # all threads have stored before one of them counts
     last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
     tl.debug_barrier()
     if last:

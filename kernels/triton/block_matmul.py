@@ -1,7 +1,7 @@
-"""The matmul of fp8 activations and an fp8 weight with a scale for each block of it, on a GPU.
+"""The matmul of fp8 activations and an fp8 weight with a scale for each of its blocks, on a GPU.
 
-It runs in the kernel of the matmul of a few fp8 rows, which scales each step's products before it adds them up: thus
-sums also have float32's precision, where tensor cores keep fewer bits of sums of fp8.
+It runs in the kernel of `skinny_matmul`, which scales each step's products before adding them up. Sums therefore have
+float32's precision, whereas tensor cores keep fewer bits in sums of fp8.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from thothy_ai.kernels.triton.sms import SMs
 
 
 class Fp8BlockMatmul:
-    """x [T, in] -> [T, N] of `dtype` for one weight [N, in], bias [N] or none. Blocks of both have one width.
+    """x [T, in] -> [T, N] of `dtype` for one weight [N, in], bias [N] or none. Blocks of both are equally wide.
 
-    Its calls follow each other on a stream.
+    Calls must follow one another on one stream.
     """
 
     def __init__(self, weight: BlockQuantized, bias: Tensor | None, dtype: torch.dtype) -> None:

@@ -1,8 +1,8 @@
-"""Hashes of kernels, by which Triton's cache finds what was compiled before, that do not depend on who asks first.
+"""Makes the hashes of kernels, which are the keys of Triton's cache, independent of the order of compilation.
 
 Up to Triton 3.7, a kernel's hash has the constants of a function that it calls only if that function was hashed before
-(triton-lang/triton#10494): where several threads compile, it would differ from start to start, and the kernel would be
-compiled again.
+(triton-lang/triton#10494): if several threads compile, the hash would differ from start to start, and the kernel would
+be compiled again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from triton.runtime.jit import JITFunction
 
 
 def hash_kernels(package: str) -> None:
-    """Hash what the package's imported modules have for Triton. Called before anything is compiled."""
+    """Hash all Triton functions of the package's imported modules. Call it before anything is compiled."""
     for name in sorted(sys.modules):
         if name.startswith(f"{package}."):
             for value in [*vars(sys.modules[name]).values()]:
@@ -22,7 +22,7 @@ def hash_kernels(package: str) -> None:
 
 
 def hash_callees_first(value: object) -> None:
-    """Hash a kernel after all functions that it calls by their names. Triton's interpreter needs no hashes."""
+    """Hash a kernel after all functions that it calls by name. Triton's interpreter needs no hashes."""
     if not isinstance(value, JITFunction) or value.hash is not None:
         return
     for called in inspect.getclosurevars(value.fn).globals.values():

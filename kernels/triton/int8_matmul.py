@@ -1,4 +1,4 @@
-"""The matmul of int8 activations and an int8 weight (W8A8) on a GPU, in the kernel of the matmul of a few fp8 rows.
+"""The matmul of int8 activations and an int8 weight (W8A8) on a GPU, in the kernel of `skinny_matmul`.
 
 cuBLAS multiplies int8 no faster than bf16 on Hopper, and leaves the scales to another kernel.
 """
@@ -16,7 +16,7 @@ from thothy_ai.kernels.triton.skinny_matmul_tiles import MANY
 class Int8Matmul:
     """x [T, in] -> [T, N] of `dtype` for one weight [N, in], bias [N] or none; in and N are multiples of 16.
 
-    Its calls follow each other on a stream.
+    Calls must follow one another on one stream.
     """
 
     def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""What multi-head latent attention rotates, and what it keeps of a token, in one Triton kernel."""
+"""The rotary embedding and the cache write of multi-head latent attention, in one Triton kernel."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def rotate_and_cache_latents(
     *,
     interleaved: bool,
 ) -> None:
-    """Rotate the last numbers of each head's query, and cache each token's latent, normed, with its rotated key.
+    """Rotate the last numbers of each head's query, and cache each token's normed latent with its rotated key.
 
     Args: q [T, heads, plain + rotary], whose rotated part is written to that of `out` [T, heads, rank + rotary]; kv
-    [T, rank + rotary], latents and keys; weight [rank]; `rotary` of all positions, positions [T] int64, slots [T]
-    int64. `interleaved`: pairs that turn lie side by side in q and kv; in results they are always half-split. Each
-    head's numbers lie side by side in all of them.
+    [T, rank + rotary], latents and keys; weight [rank]; the `rotary` table of all positions; positions
+    [T] int64; slots [T] int64. `interleaved`: rotary pairs are adjacent in q and kv; results are always half-split.
+    Each head's numbers are contiguous in all tensors.
     """
     tokens, heads, size = q.shape
     rank = len(weight)
@@ -49,12 +49,12 @@ def _latents_kernel(
     out, keys, q, kv, weight, cos, sin, positions, slots, eps,
     out_token, out_head, kv_block, kv_slot, q_token, q_head, kv_token,
     HEADS: tl.constexpr, HEADS_PAD: tl.constexpr,
-    PLAIN: tl.constexpr,  # numbers of a query before those that turn
+    PLAIN: tl.constexpr,  # numbers of a query before the rotary ones
     RANK: tl.constexpr, RANK_PAD: tl.constexpr,
-    HALF: tl.constexpr,  # pairs that turn
+    HALF: tl.constexpr,  # rotary pairs
     HALF_PAD: tl.constexpr, PAGE: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """Program (token, part): its latent and key, or its queries."""
+    """Program (token, part): the token's latent and key, or a part of its queries."""
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pair = tl.arange(0, HALF_PAD)
     turns = pair < HALF
@@ -72,7 +72,7 @@ def _latents_kernel(
         first = tl.load(row + RANK + first_place, mask=turns, other=0.0).to(tl.float32)
         second = tl.load(row + RANK + second_place, mask=turns, other=0.0).to(tl.float32)
         first, second = first * turn_cos - second * turn_sin, second * turn_cos + first * turn_sin
-        # As in the reference: the key is NaN where any number is not finite.
+        # As in the reference, the key is NaN if any number is not finite.
         finite = tl.abs(latent) < float("inf")
         sound = (tl.min(finite.to(tl.int32), 0) > 0) & (tl.abs(first) + tl.abs(second) < float("inf"))
         latent = tl.where(finite, latent, 0.0)

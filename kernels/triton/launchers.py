@@ -1,11 +1,11 @@
-"""Kernels that several threads launch for the first time, at once.
+"""Makes it safe for several threads to launch kernels for the first time at once.
 
-Triton prepares a compiled kernel at its first launch, and is safe for one thread at a time only:
+Triton prepares a compiled kernel at its first launch, which only one thread at a time can do safely:
 
-- Up to Triton 3.6 each signature has a launcher of its own, an extension module, and all have one name. CPython gives
-  whoever loads such a module again the one that was last loaded under the name, with its functions exchanged. A thread
-  that has loaded a launcher then finds another's in it: the kernel gets a wrong number of arguments, or wrong ones.
-- A kernel has its launcher before its code is on the device, and its module before its function. A second thread would
+- Up to Triton 3.6 each signature has its own launcher, an extension module, and all of these have the same name. When
+  such a module is loaded again, CPython returns the module last loaded under the name, with its functions replaced. A
+  thread can then find another kernel's launcher in its module, which passes wrong arguments, or too many or too few.
+- A kernel gets its launcher before its code is on the device, and its module before its function. A second thread would
   launch nothing.
 """
 
@@ -19,11 +19,11 @@ _PREPARES = threading.RLock()
 
 
 def prepare_one_at_a_time() -> None:
-    """Let the kernels of this process be prepared by one thread at a time; compilation, the long part, is free."""
+    """Have only one thread at a time prepare this process's kernels; compilation, the long part, stays concurrent."""
     prepare = CompiledKernel._init_handles
 
     def prepare_in_turn(kernel: CompiledKernel) -> None:
-        if kernel.function is None:  # it arrives last; whoever waits for another's finds the module, and is done
+        if kernel.function is None:  # set last; a thread that waited for another finds it set, and is done
             with _PREPARES:
                 prepare(kernel)
 

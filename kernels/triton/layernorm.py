@@ -24,9 +24,9 @@ def add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> T
 
 
 def layer_norm_heads(x: Tensor, weight: Tensor, eps: float) -> None:
-    """Overwrite each head of x [T, heads, N] with its layer norm, times that head's weight of [heads, N].
+    """Overwrite each head of x [T, heads, N] with its layer norm, times that head's weight in [heads, N].
 
-    The heads of a token lie side by side.
+    A token's heads are contiguous.
     """
     _launch(x, x, None, weight, eps, centered=True)
 
@@ -34,7 +34,7 @@ def layer_norm_heads(x: Tensor, weight: Tensor, eps: float) -> None:
 def rms_norm_heads(x: Tensor, weight: Tensor, eps: float) -> None:
     """Overwrite x [T, heads, N] with its RMS norm over all heads of a token, times weight [heads * N].
 
-    The heads of a token lie side by side.
+    A token's heads are contiguous.
     """
     tokens, heads, size = x.shape
     whole = x.as_strided((tokens, 1, heads * size), (x.stride(0), heads * size, 1))
@@ -42,7 +42,7 @@ def rms_norm_heads(x: Tensor, weight: Tensor, eps: float) -> None:
 
 
 def _launch(out: Tensor, x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, *, centered: bool) -> None:
-    """One program for each group of a token, [T, groups, N]; each group has a weight of its own."""
+    """Launch a program for each group of a token, [T, groups, N]; each group has its own weight."""
     tokens, groups, size = x.shape
     tile = row_tile(size)
     _norm_kernel[(tokens, groups)](
@@ -84,7 +84,7 @@ def _norm_kernel(
         place = residual + token * residual_token + at
         total = (tl.load(place, mask=inside, other=0.0).to(tl.float32) + total).to(residual.dtype.element_ty)
         tl.store(place, total, mask=inside)
-        total = total.to(tl.float32)  # as it was kept: rounded to the model's type
+        total = total.to(tl.float32)  # rounded to the model's type, as it was stored
     if CENTERED:
         total = tl.where(inside, total - tl.sum(total, 0) / SIZE, 0.0)
     factor = tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps)

@@ -1,8 +1,9 @@
-"""Adapters of linear layers in Triton: two launches for a layer, over tokens that were sorted once for the whole pass.
+"""Adapters of linear layers in Triton: two launches per layer, over tokens that were sorted once for the whole pass.
 
-The first divides the layer's inputs among programs, whose partial results the second adds up in their order: how often
-depends on the layer alone, thus a token's result depends on no other token. Inputs may be quantized: an fp8 layer's
-need no second copy. Programs of tiles without tokens, and of adapters that leave the layer as it is, end at once.
+The first launch divides the layer's inputs among programs, and the second adds up their partial results in a fixed
+order. The number of parts depends only on the layer, so that a token's result depends on no other token. Inputs can be
+quantized, so that an fp8 layer needs no second copy. Programs end at once if their tile has no tokens, or if its
+adapter does not change the layer.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_ROWS = 16  # tokens of a tile
-_INPUTS = 128  # of a step of the first kernel's loop
-_SPLIT_INPUTS = 512  # that are worth a program of their own
-_MAX_LOW = 64  # columns of A x that a program computes
-_RANKS = 32  # of a step of the second kernel's loop
+_ROWS = 16  # tokens per tile
+_INPUTS = 128  # per step of the first kernel's loop
+_SPLIT_INPUTS = 512  # inputs worth a separate program
+_MAX_LOW = 64  # columns of A x per program
+_RANKS = 32  # per step of the second kernel's loop
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
-    """Sort tokens by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+    """Sort tokens by their slots [T] int32 among `adapters`; a slot beyond these means no adapter."""
     return AdapterTokens(*sort_by_expert(slots[:, None], adapters, _ROWS))
 
 
 def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
-    """A x of x [T, in], by token: its summands [splits, T, parts * R] float32; the rest is not written."""
+    """A x for x [T, in], by token: its summands [splits, T, parts * R] float32; the rest is not written."""
     values, scales = x if isinstance(x, Quantized) else (x, x)
     (count, inputs), low = values.shape, weights.a.shape[1]
     splits = max(1, min(MAX_SPLITS, inputs // _SPLIT_INPUTS))
@@ -47,7 +48,7 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
 
 
 def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
-    """Add B of what was shrunk to `out` [T, out], in place."""
+    """Add B times the shrunk inputs to `out` [T, out], in place."""
     splits, count, low = shrunk.shape
     tiles, blocks = tokens.tiles.shape[1], weights.blocks.shape[1]
     _expand_kernel[(tiles, blocks)](
@@ -108,7 +109,7 @@ def _shrink_kernel(
 
 @triton.jit
 def _tile(tiles, tiles_count, ranks, rank_stride):
-    """The slot of the program's tile, where in the order its tokens begin and end, and the rank of its adapter here."""
+    """The tile's slot, where its tokens begin and end in the order, and the rank of its adapter in this layer."""
     tile = tl.program_id(0)
     slot = tl.load(tiles + tile)
     begin = tl.load(tiles + tiles_count + tile)
@@ -118,7 +119,7 @@ def _tile(tiles, tiles_count, ranks, rank_stride):
 
 @triton.jit
 def _tokens(order, begin, end, ROWS: tl.constexpr):
-    """The tile's tokens [ROWS], and which of them there are."""
+    """The tile's tokens [ROWS], and which of them exist."""
     place = begin + tl.arange(0, ROWS)
     inside = place < end
     return tl.load(order + place, mask=inside, other=0).to(tl.int64), inside

@@ -12,7 +12,7 @@ from thothy_ai.kernels.triton.skinny_matmul import SkinnyMatmul
 class Fp8Matmul:
     """x [T, in] -> [T, N] of `dtype` for one weight [N, in], bias [N] or none; in and N are multiples of 16.
 
-    Its calls follow each other on a stream.
+    Calls must follow one another on one stream.
     """
 
     def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:
@@ -29,8 +29,8 @@ class Fp8Matmul:
 
 
 def cublas_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """On the tensor cores; the scales are applied to the sums."""
-    if bias is not None and dtype == torch.float32:  # cuBLAS adds none to float32 results
+    """Multiply in cuBLAS, which applies the scales to the sums."""
+    if bias is not None and dtype == torch.float32:  # cuBLAS adds no bias to float32 results
         return cublas_matmul(x, weight, None, dtype).add_(bias)
     return torch._scaled_mm(
         x.values,

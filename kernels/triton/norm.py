@@ -64,7 +64,7 @@ def _add_rms_norm_kernel(
     added = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
     total = (tl.load(place, mask=inside, other=0.0).to(tl.float32) + added).to(residual.dtype.element_ty)
     tl.store(place, total, mask=inside)
-    total = total.to(tl.float32)  # as it was kept: rounded to the model's type
+    total = total.to(tl.float32)  # rounded to the model's type, as it was stored
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     normed = total * tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps) * factor
     if scales is None:

@@ -16,7 +16,7 @@ from thothy_ai.kernels.triton.launchers import prepare_one_at_a_time
 from thothy_ai.kernels.triton.matmul import Fp8Matmul
 from thothy_ai.kernels.triton.sampling import TokenChooser
 
-# As this is imported: several threads compile and launch what it leads to.
+# At import, because several threads compile and launch these kernels later.
 hash_kernels("thothy_ai.kernels.triton")
 prepare_one_at_a_time()
 
@@ -62,5 +62,5 @@ class TritonOperations:
     token_chooser = TokenChooser
 
     def __init__(self, attention: Callable[[AttentionShape], Attention] | None = None) -> None:
-        """`attention` makes what computes attention; None: `PagedAttention`."""
+        """`attention` makes the attention for a shape; None: `PagedAttention`."""
         self.attention: Callable[[AttentionShape], Attention] = attention or PagedAttention

@@ -1,4 +1,4 @@
-"""Philox 4x32-10 and Gumbel noise in Triton, on native 32-bit words: the words of the reference, bit for bit."""
+"""Philox 4x32-10 and Gumbel noise in Triton, on native 32-bit words; results equal the reference's bit for bit."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def line_words(first, seed_low, seed_high, position, LINE: tl.constexpr):
 def gumbel(words):
     """Standard Gumbel noise, float32: -log of -log1p(-u), where u is uniform.
 
-    log1p(-u) is log(1 - u) and what 1 - u rounded off, over 1 - u; that part is 0 from 1/2 on, and 1 / (1 - u) is near
-    enough to 1 + u below. The outer logarithm may be the hardware's: an ulp or two of the noise is what it costs.
+    log1p(-u) is log(1 - u) plus the rounding error of 1 - u divided by 1 - u. The error is 0 from u = 1/2 on, and below
+    that 1 / (1 - u) is close enough to 1 + u. The outer logarithm can be the hardware's, which costs an ulp or two.
     """
     u = tl.minimum(words.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10, 0.99999994)
     rest = 1.0 - u

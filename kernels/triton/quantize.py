@@ -1,4 +1,4 @@
-"""Quantization to fp8 and int8 in Triton: kernels, and for fp8 the parts that others quantize their results with."""
+"""Quantization to fp8 and int8 in Triton: kernels, and functions by which other kernels quantize results to fp8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thothy_ai.kernels.fp8 import FP8, FP8_MAX, INT8_MAX, TINY, BlockQuantized, 
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
-_GROUPED = 2048  # numbers of a program that quantizes groups: enough for wide loads, few enough for short steps
+_GROUPED = 2048  # numbers per program that quantizes groups: enough for wide loads, few enough for short steps
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _INT8_MAX = tl.constexpr(INT8_MAX)
@@ -24,7 +24,7 @@ def empty_quantized(like: Tensor, rows: int, size: int) -> Quantized:
 
 
 def quantize_fp8(x: Tensor) -> Quantized:
-    """x [T, N], rows anywhere, by row."""
+    """Quantize x [T, N] by row; the stride of rows is free."""
     rows, size = x.shape
     out = empty_quantized(x, rows, size)
     tile = row_tile(size)
@@ -41,7 +41,7 @@ def _quantize_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.conste
 
 
 def quantize_fp8_groups(x: Tensor, size: int) -> BlockQuantized:
-    """x [T, N], rows anywhere, by groups of `size` numbers of a row, a power of two; the last may be shorter."""
+    """Quantize x [T, N], whose row stride is free, by groups of `size`, a power of two; a row's last can be shorter."""
     rows, inputs = x.shape
     groups = triton.cdiv(inputs, size)
     values, scales = x.new_empty(rows, inputs, dtype=FP8), x.new_empty(rows, groups, dtype=torch.float32)
@@ -67,7 +67,7 @@ def _quantize_groups_kernel(
 
 
 def quantize_int8(x: Tensor) -> Quantized:
-    """x [T, N], rows anywhere, by row."""
+    """Quantize x [T, N] by row; the stride of rows is free."""
     rows, size = x.shape
     out = Quantized(x.new_empty(rows, size, dtype=torch.int8), x.new_empty(rows, 1, dtype=torch.float32))
     tile = row_tile(size)
@@ -89,7 +89,7 @@ def _quantize_int8_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.c
 
 @triton.jit
 def store_quantized(out, scales, row, wide, SIZE: tl.constexpr, WIDTH: tl.constexpr):
-    """Row `row` of out [T, SIZE] and scales [T] from float32 [WIDTH], which is zero past SIZE."""
+    """Store row `row` of out [T, SIZE] and of scales [T] from `wide` [WIDTH] float32, which is zero past SIZE."""
     column = tl.arange(0, WIDTH)
     scale = fp8_scale(tl.max(tl.abs(wide), 0))
     tl.store(out + row * SIZE + column, to_fp8(wide * reciprocal(scale)), mask=column < SIZE)
@@ -104,7 +104,7 @@ def fp8_scale(largest):
 
 @triton.jit
 def reciprocal(scale):
-    """1 / scale, rounded properly: Triton's own division is off by an ulp or two."""
+    """1 / scale, correctly rounded: Triton's own division is off by an ulp or two."""
     return tl.div_rn(1.0, scale)
 
 
@@ -112,7 +112,7 @@ def reciprocal(scale):
 def to_fp8(x):
     """float32 to the nearest fp8, ties to even."""
     if _INTERPRETED:
-        # The interpreter loses the carry where rounding reaches the next power of two: x is put on e4m3's grid here.
+        # The interpreter loses the carry if rounding reaches the next power of two: round x to e4m3's grid here.
         bits = x.to(tl.uint32, bitcast=True)
         normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & 0xFFF00000).to(tl.float32, bitcast=True)
         subnormal = (x + 24576.0) - 24576.0  # floats near 1.5 * 2^14 are 2^-9 apart, as subnormal e4m3 are

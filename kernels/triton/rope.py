@@ -1,8 +1,8 @@
 """QK-norm, rotary embedding and the write into the paged KV cache, in one Triton kernel.
 
-A program owns a few heads of one token, queries or keys and values, as two halves of a head's dimensions: the
-half-split layout turns one with the other. Where only the first TURNED dimensions turn (partial rotary embedding), each
-half is one of theirs and then one of the rest.
+A program owns a few heads of one token, either queries or keys and values. It loads two halves of a head's dimensions,
+since the half-split layout rotates one with the other. If only the first TURNED dimensions rotate (partial rotary
+embedding), each half consists of a half of these and a half of the rest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def rotate_and_cache(
     cache: LayerCache,
     num_heads: int,
 ) -> Tensor:
-    """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
+    """Norm and rotate the queries of qkv [T, heads + 2 * kv_heads, head_dim]; write its keys and values to the cache.
 
-    With heads + kv_heads, values are what keys are before their norm; with heads alone, the cache is another layer's.
-    Args: `rotary` of all positions (None: nothing turns), positions [T] int64, slots [T] int64. The heads of a token
-    lie side by side, and keys and values are laid out alike. Returns [T, heads, head_dim].
+    With heads + kv_heads, values are the keys before their norm; with heads alone, the cache is another layer's.
+    Args: the `rotary` table of all positions (None: no rotation), positions [T] int64, slots [T] int64. A token's heads
+    are contiguous, and the caches of keys and values have the same layout. Returns [T, heads, head_dim].
     """
     tokens, projected, dim = qkv.shape
     page, kv_heads = cache.keys.shape[1], min(cache.keys.shape[2], projected - num_heads)
@@ -74,10 +74,10 @@ def _rotate_and_cache_kernel(
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
     VALUES: tl.constexpr,  # the first head of values
     DIM: tl.constexpr,
-    TURNED: tl.constexpr,  # dimensions of a head, the first ones
+    TURNED: tl.constexpr,  # the first dimensions of a head, which rotate
     PAGE: tl.constexpr,
-    HALF: tl.constexpr,  # DIM // 2, to a power of two
-    HEADS: tl.constexpr,  # of a program
+    HALF: tl.constexpr,  # DIM // 2, rounded up to a power of two
+    HEADS: tl.constexpr,  # per program
 ):  # fmt: skip
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     query_parts: tl.constexpr = (QUERY_HEADS + HEADS - 1) // HEADS
@@ -119,7 +119,7 @@ def _rotate_and_cache_kernel(
 
 @triton.jit
 def _places(DIM: tl.constexpr, TURNED: tl.constexpr, HALF: tl.constexpr):
-    """Where in a head the dimensions of both halves are, each [HALF]; those that turn come first."""
+    """The dimensions of both halves in a head, each [HALF]; those that rotate come first."""
     dim = tl.arange(0, HALF)
     if TURNED == DIM:
         first, second = dim, dim + DIM // 2
@@ -157,7 +157,7 @@ def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, TURNED: tl.co
     if cos is not None:
         dim = tl.arange(0, HALF)
         at = position * (TURNED // 2) + dim
-        rest: tl.constexpr = 0.0 if TURNED == DIM else 1.0  # the cosine of what does not turn, or is outside
+        rest: tl.constexpr = 0.0 if TURNED == DIM else 1.0  # the cosine of dimensions that do not rotate or exist
         turn_cos = tl.load(cos + at, mask=dim < TURNED // 2, other=rest)[None, :]
         turn_sin = tl.load(sin + at, mask=dim < TURNED // 2, other=0.0)[None, :]
         first, second = first * turn_cos - second * turn_sin, second * turn_cos + first * turn_sin
@@ -166,7 +166,7 @@ def _rotated(first, second, cos, sin, position, DIM: tl.constexpr, TURNED: tl.co
 
 @triton.jit
 def _separate_finite(key, value):
-    """Keys and values; where either is not finite, the key is NaN and such a value 0: the reference says why."""
+    """Keys and values. If either is not finite, the key becomes NaN, and such a value 0; the reference says why."""
     finite = tl.abs(value) < float("inf")
     return tl.where(finite & (tl.abs(key) < float("inf")), key, float("nan")), tl.where(finite, value, 0.0)
 
@@ -200,7 +200,7 @@ def _cache(
     inside = head < KV_HEADS
     if scales is not None:
         scale = fp8_scale(tl.max(tl.maximum(tl.abs(first), tl.abs(second)), 1))
-        scale += tl.sum(first * 0.0 + second * 0.0, 1)  # NaN where there is one: a maximum passes it by
+        scale += tl.sum(first * 0.0 + second * 0.0, 1)  # passes on NaN, which a maximum ignores
         tl.store(scales + scale_at + head * scale_head, scale, mask=inside)
         factor = reciprocal(scale)[:, None]
         first, second = to_fp8(first * factor), to_fp8(second * factor)

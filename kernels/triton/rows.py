@@ -1,4 +1,4 @@
-"""Device-resident rows in Triton: a step's tokens, and differences written into rows. One launch each."""
+"""Device-resident rows in Triton: reads a step's tokens, and writes changes into rows, each in one launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
-_SHORT, _LONG = 32, 1024  # tokens of a program: two sizes, whatever the step
+_SHORT, _LONG = 32, 1024  # tokens per program: only two sizes, whatever the step
 
 
 def step_tokens(
@@ -32,7 +32,7 @@ def step_tokens(
 
 
 def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:
-    """target.flatten()[index] = values; index [N] int32 has no value twice, values [N] of the target's type."""
+    """target.flatten()[index] = values; index [N] int32 without duplicates, values [N] of the target's type."""
     _scatter_kernel[(triton.cdiv(len(index), _LONG),)](target.view(-1), index, values, len(index), _LONG)
 
 

@@ -1,7 +1,7 @@
-"""Scores that only some rows of a step ask for, in Triton: changed ones, and log-probabilities.
+"""Scores that only some rows of a step ask for, in Triton: penalties and biases, and log-probabilities.
 
-What rows have seen is counted again for each step from their token ids, which the device writes as it samples them: the
-counts are right whatever the host has not read yet, and after a preemption.
+The tokens of each row are counted anew in each step from its token ids, which the device writes as it samples them.
+The counts are therefore right even if the host has not read the latest tokens yet, and after a preemption.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _COLUMNS, _PENALTY = tl.constexpr(COLUMNS), tl.constexpr(int(Column.PENALTY))
 _FREQUENCY, _PRESENCE = tl.constexpr(int(Column.FREQUENCY)), tl.constexpr(int(Column.PRESENCE))
 _PROMPT_TOKENS = tl.constexpr(int(Column.PROMPT_TOKENS))
 _IN_PROMPT = tl.constexpr(1 << 30)  # above any count
-_COUNTED = 1024  # token ids that a program counts
-_CHANGED = 4096  # scores that a program changes
-_SUMMED = 8192  # scores that a program reads at a time
+_COUNTED = 1024  # token ids counted per program
+_CHANGED = 4096  # scores changed per program
+_SUMMED = 8192  # scores read at a time per program
 _WARPS = 8
 
 
 def changed_scores(step: SamplingBatch, members: Tensor, biases: Biases) -> Tensor:
     """The scores [A, V] float32 of these members [A] int64 after bias, repetition, frequency and presence penalties.
 
-    The mask is not applied; `biases` are those of all rows.
+    The mask is not applied; `biases` has the biases of all rows.
     """
     count, vocab = len(members), step.logits.shape[1]
     longest, entries = step.token_ids.shape[1], biases.tokens.shape[1]
@@ -44,8 +44,8 @@ def changed_scores(step: SamplingBatch, members: Tensor, biases: Biases) -> Tens
 
 
 def token_logprobs(logits: Tensor, members: Tensor, tokens: Tensor, top: int) -> TokenLogprobs:
-    """Log-probabilities by logits [R, V] of tokens [A] int64 chosen for these members [A] int64, and of the `top`
-    likeliest. Of a token that is none (negative), token 0's stands for it.
+    """Log-probabilities from logits [R, V] of the tokens [A] int64 chosen for these members [A] int64, and of the `top`
+    likeliest tokens. For a negative token, which means none, the result is token 0's.
     """
     total = torch.empty(len(members), dtype=torch.float32, device=logits.device)
     chosen = torch.empty_like(total)
@@ -58,8 +58,8 @@ def token_logprobs(logits: Tensor, members: Tensor, tokens: Tensor, top: int) ->
 
 @triton.jit(do_not_specialize_on_alignment=["members", "rows", "positions"])
 def _gather_kernel(
-    seen,  # [A, V] int32, zeros: counts in the output, and a bit for those of the prompt
-    scores,  # [A, V] float32, zeros: what biases add
+    seen,  # [A, V] int32, zeros: counts in the output, and a bit for tokens of the prompt
+    scores,  # [A, V] float32, zeros: sums of biases
     members,
     rows,
     positions,
@@ -74,7 +74,7 @@ def _gather_kernel(
     COUNTED: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
-    """Program (asking member, part): a part of the row's tokens; the last: its biases."""
+    """Program (asking member, part): counts a part of the row's tokens; the last part adds its biases."""
     asking, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     member = tl.load(members + asking)
     row = tl.load(rows + member)
@@ -98,7 +98,7 @@ def _gather_kernel(
 
 @triton.jit(do_not_specialize_on_alignment=["members", "rows"])
 def _change_kernel(scores, seen, logits, members, rows, table, stride, vocab, CHANGED: tl.constexpr):
-    """Program (asking member, part): penalties on a part of its biased scores."""
+    """Program (asking member, part): applies penalties to a part of its biased scores."""
     asking = tl.program_id(0).to(tl.int64)
     member = tl.load(members + asking)
     own = table + tl.load(rows + member) * _COLUMNS

@@ -24,11 +24,11 @@ from thothy_ai.kernels.triton.skinny_matmul_tiles import OUTPUTS, MatmulTile, su
 from thothy_ai.kernels.triton.sms import SMs
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
+_MERGED_BY_A_WARP = 1024  # numbers at a time from each part: few enough for its registers
 
 
 class SkinnyMatmul:
-    """The matmul with one weight: x [T, in] -> [T, N] of `dtype`. Its calls follow each other on a stream."""
+    """The matmul with one weight: x [T, in] -> [T, N] of `dtype`. Calls must follow one another on one stream."""
 
     def __init__(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> None:
         self._weight, self._bias, self._dtype = weight, bias, dtype
@@ -36,17 +36,17 @@ class SkinnyMatmul:
         self._done = counters(weight)
 
     def tile(self, rows: int) -> MatmulTile | None:
-        """The tile for this number of rows; None where cuBLAS is as fast."""
+        """The tile for this number of rows; None if cuBLAS is as fast."""
         return suited(rows, len(self._weight.values), self._sms)
 
     def __call__(self, x: Quantized, tile: MatmulTile) -> Tensor:
-        """Multiply rows with their tile."""
+        """Multiply x by the weight in this tile."""
         out = x.scales.new_empty(len(x.values), len(self._weight.values), dtype=self._dtype)
         return multiply(x, self._weight, self._bias, out, tile, self._done)
 
 
 def counters(weight: Quantized | BlockQuantized) -> Tensor:
-    """For each tile of outputs, how many of its parts are done: enough for any tile."""
+    """Counters of the finished parts of each tile of outputs; there are enough for tiles of any size."""
     tiles = triton.cdiv(len(weight.values), OUTPUTS)
     return torch.zeros(tiles, dtype=torch.int32, device=weight.values.device)
 
@@ -61,10 +61,10 @@ def multiply(
 ) -> Tensor:
     """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in].
 
-    If scales are by row, in and N are multiples of 16. If they are by block, x has a scale for each token and width of
-    the weight's blocks. If the tile is split, T <= tile.tokens.
+    If scales are by row, in and N are multiples of 16. If they are by block, x has a scale for each token and each
+    block width. If the tile is split, T <= tile.tokens.
 
-    `done` are counters that are zero, and are so again.
+    The counters `done` are zero before and after the call.
     """
     (rows, inner), outputs = x.values.shape, len(weight.values)
     height, width = weight[2:] if isinstance(weight, BlockQuantized) else (0, 0)
@@ -88,11 +88,11 @@ def multiply(
 def _matmul_kernel(
     out, partials, done, x, x_scales, weight, weight_scales, bias,
     rows, outputs, inner,
-    share,  # steps of a part
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr,  # of the weight's blocks; 0: scales are by row
+    share,  # steps per part
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr,  # size of the weight's blocks; 0: scales are by row
     OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
-    CHUNK: tl.constexpr,  # rows that are merged at a time
+    CHUNK: tl.constexpr,  # rows merged at a time
 ):  # fmt: skip
     tile = tl.program_id(1)
     part = tl.program_id(2)
@@ -148,8 +148,8 @@ def _block_scales(
     x_scales, weight_scales, row, output, place, inner, rows, outputs,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Both sides' scales at this place of the inner dimension: the tokens' as [1, T]; the weight's as one number where
-    a tile's outputs share theirs, or [N, 1]. Zero beyond its end.
+    """The scales at this place of the inner dimension: the tokens' [1, T], and the weight's as one number if a tile's
+    outputs share it, otherwise [N, 1]. Zero beyond the end.
     """
     group, groups = place // WIDTH, (inner + WIDTH - 1) // WIDTH
     inside = group < groups

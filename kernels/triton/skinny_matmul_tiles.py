@@ -1,4 +1,4 @@
-"""How the matmul of a few fp8 rows is cut for the GPU: the one place that says so, set by measurement."""
+"""How `skinny_matmul` is cut into tiles for the GPU, as set by measurement."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from thothy_ai.kernels.triton.sms import RESERVED, SMs
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 MAX_ROWS = 128
-OUTPUTS = 64  # rows of the weight that a program has: what the tensor cores take at least
-_MIN_TOKENS = 16  # that the tensor cores take
+OUTPUTS = 64  # rows of the weight per program: the tensor cores' minimum
+_MIN_TOKENS = 16  # the tensor cores' minimum
 _STEP = 128
 _MAX_DEPTH = 8
 _SHARED = {MAX_ROWS: 192 << 10}  # bytes: one program on an SM
@@ -32,27 +32,27 @@ class MatmulTile(NamedTuple):
     warps: int = 4
 
 
-MANY = MatmulTile(outputs=128, tokens=128, step=128, split=1, stages=3, warps=8)  # where cuBLAS has no such matmul
-# Of blocks, whose scales need registers: two such programs fit an SM.
+MANY = MatmulTile(outputs=128, tokens=128, step=128, split=1, stages=3, warps=8)  # if cuBLAS has no such matmul
+# For scales by block, which need registers: two such programs fit an SM.
 MANY_IN_BLOCKS = MatmulTile(outputs=64, tokens=128, step=128, split=1, stages=3)
 
 
 def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
-    """The tile for so many rows, or None where cuBLAS is as fast (H200, benchmarks/kernels/layers.py)."""
+    """The tile for this number of rows, or None if cuBLAS is as fast (H200, benchmarks/kernels/layers.py)."""
     if rows > MAX_ROWS:
         return None
     return _suited(power_of_two(rows, _MIN_TOKENS), outputs, sms)
 
 
 def suited_to_blocks(rows: int, outputs: int, sms: SMs) -> MatmulTile:
-    """The tile for so many rows and a weight in blocks, which cuBLAS does not multiply on every GPU."""
+    """The tile for this number of rows and a weight with scales by block, which cuBLAS lacks on some GPUs."""
     return suited(rows, outputs, sms) or MANY_IN_BLOCKS
 
 
 @cache
 def _suited(tokens: int, outputs: int, sms: SMs) -> MatmulTile | None:
-    """One program for each SM reads fastest; a weight that gives each of them several tiles anyway fills the GPU
-    without our help, unless the rows are few.
+    """One program per SM reads fastest. A weight that gives each SM several tiles fills the GPU without
+    splitting; unless the rows are few, the result for it is None.
     """
     tiles = -(-outputs // OUTPUTS)
     if tokens == MAX_ROWS and tiles > sms.count:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-RESERVED = 1024  # bytes of shared memory that the driver takes for each program
+RESERVED = 1024  # bytes of shared memory that the driver takes per program
 
 
 @dataclass(frozen=True)
 class SMs:
-    """`shared` is the bytes of shared memory of one SM, `shared_of_program` how many of them one program may use."""
+    """`shared`: bytes of shared memory of an SM. `shared_of_program`: how many of these one program can use."""
 
     count: int
     shared: int

@@ -1,10 +1,10 @@
 """Recurrent layers in Triton: a short convolution, the gated delta rule and state spaces, token by token or in chunks.
 
-Members with a single token are computed in place: a program owns a part of one row's state in one head. Some of them
-may be consecutive tokens of one row, which the program of the first one computes. Longer members are computed in chunks
-of 64 tokens. What each token adds to a state depends on what those before it added: a triangular system for each chunk
-and head, all of which are inverted side by side; then a program goes through a member's chunks with a part of the state
-in registers. The host never waits, and a step of single tokens can be captured in a CUDA graph.
+Members with a single token are computed in place: a program owns a part of one row's state in one head. If several of
+them are consecutive tokens of one row, the first one's program computes them all. Longer members are computed in chunks
+of 64 tokens. What a token adds to a state depends on the additions of the tokens before it. This gives a triangular
+system for each chunk and head; all systems are inverted in parallel, and then a program goes through a member's chunks
+with a part of the state in registers. The host never waits, and a CUDA graph can capture a step of single tokens.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _CHUNK = 64  # tokens
-_EPS = tl.constexpr(1e-6)  # beside the squared length of a query or a key
-_CHANNELS = 256  # of a program that convolves
-_TOKENS = 16  # of a program that convolves a longer member
-_DECODE_VALUES = 16  # of a head's, in a program of one warp, which sums without waiting for others
-_SCAN_VALUES = 32  # in a program that scans
-_WIDE_SCAN_VALUES, _BUSY = 64, 128  # in one of so many programs, which keep a device busy
-_NORMED = 1024  # numbers of a program
-_DOT = 16  # the least size of a matrix that is multiplied
+_EPS = tl.constexpr(1e-6)  # added to the squared length of a query or a key
+_CHANNELS = 256  # per program that convolves
+_TOKENS = 16  # per program that convolves a longer member
+_DECODE_VALUES = 16  # of a head per program of one warp, whose sums wait for no other warp
+_SCAN_VALUES = 32  # per program that scans
+_WIDE_SCAN_VALUES, _BUSY = 64, 128  # with this many programs, which keep a device busy
+_NORMED = 1024  # numbers per program
+_DOT = 16  # the smallest size of a matrix product
 
 
 def convolve(
     x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, out: Tensor | None = None
 ) -> Tensor:
-    """The convolution of x [T, channels] over each row's tokens -> [T, channels], in `out` if that is given; `inputs`
-    [slots, kept, channels] are those before the step, and become those after it.
+    """The convolution of x [T, channels] over each row's tokens -> [T, channels], in `out` if that is given. `inputs`
+    [slots, kept, channels] has the kept inputs before the step, and is updated to those after it.
     """
     out = x.new_empty(x.shape) if out is None else out
     channels, width = convolution.weight.shape
@@ -66,9 +66,9 @@ def gated_delta(
     """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32,
     in `out` if that is given.
 
-    `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
-    are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
-    step, and then those after it.
+    `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] the inputs of
+    the gates. Neighbouring heads share a key head. `memory` [slots, H, V, K] has the states before the step, and is
+    updated to those after it.
     """
     tokens = len(mixed)
     _, heads, values, keys = memory.shape
@@ -108,9 +108,9 @@ def state_space(
     """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024) over each row's tokens
     -> [T, H, V] float32, in `out` if that is given.
 
-    `mixed` [T, H * V + 2 * groups * K] has values, and what they are written and read by (B and C, as keys and
-    queries), which neighbouring heads share; `steps` [T, H] is what their steps are computed of. `memory`
-    [slots, H, V, K] has the states before the step, and then those after it.
+    `mixed` [T, H * V + 2 * groups * K] has values, and B and C, by which they are written and read like keys and
+    queries and which neighbouring heads share; `steps` [T, H] are the inputs of the step sizes. `memory`
+    [slots, H, V, K] has the states before the step, and is updated to those after it.
     """
     _, heads, values, keys = memory.shape
     if out is None:
@@ -169,7 +169,7 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
 
 
 def _longer(batch: AttentionBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and ends of the members with several tokens, and where these begin in the step."""
+    """Rows and ends of the members with several tokens, and where their tokens begin in the step."""
     first = batch.num_decode
     return batch.rows[first:], batch.context_lens[first:], batch.query_starts[first:]
 
@@ -186,7 +186,7 @@ def _goes_on(rows, ends, member, members):
 
 @triton.jit
 def _run_length(rows, ends, member, members):
-    """How many tokens of one row begin with the member's; none if that follows another."""
+    """The number of consecutive tokens of one row from this member on; 0 if it follows another of the row."""
     count = 0
     going = _goes_on(rows, ends, member, members) == 0
     while going:
@@ -197,7 +197,7 @@ def _run_length(rows, ends, member, members):
 
 @triton.jit
 def _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS: tl.constexpr, KEPT: tl.constexpr):
-    """Inputs at places `at` of a run of tokens that begins at `first`; those before it are kept, or zeros."""
+    """Inputs at places `at` of a run of tokens that begins at `first`; earlier ones are the kept inputs, or zeros."""
     new = tl.load(x + (first + at) * x_token + channel, mask=inside & (at >= 0), other=0.0)
     old = tl.load(
         kept + (KEPT + at) * CHANNELS + channel, mask=inside & (at < 0) & (at >= -KEPT) & (fresh == 0), other=0.0
@@ -283,7 +283,7 @@ def _keep_inputs_kernel(
     x, rows, ends, starts, inputs, x_token, slot,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """After the convolution, which reads what is replaced here."""
+    """Runs after the convolution, which reads the inputs replaced here."""
     member = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(rows + member).to(tl.int64)
@@ -300,7 +300,7 @@ def _softplus(x):
 
 @triton.jit
 def _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there):
-    """The logarithms of decays, and what is learned by, of tokens of one head; none of tokens that are not there."""
+    """The logarithms of decays, and the learning rates, of one head's tokens; both are 0 for missing tokens."""
     a = tl.load(forgotten + token * forgotten_token + head, mask=there, other=0.0).to(tl.float32)
     b = tl.load(learned + token * learned_token + head, mask=there, other=0.0).to(tl.float32)
     decay = tl.load(rate + head) * _softplus(a + tl.load(offset + head))
@@ -341,7 +341,7 @@ def _delta_kernel(
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    # Everything that a first token needs is on its way before anything is waited for: reading waits decide the speed.
+    # All loads for a first token are issued before any is waited for, since waiting for loads decides the speed.
     member, head = tl.program_id(2), tl.program_id(1)
     value_at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     key_at = tl.arange(0, WIDTH)
@@ -367,7 +367,7 @@ def _delta_kernel(
 
 @triton.jit
 def _dot(a, b, dtype, EXACT: tl.constexpr):
-    """a @ b in float32, multiplied as the model's type; by three products of TF32 where that is float32."""
+    """a @ b in float32, multiplied in the model's type, or by three products of TF32 if that is float32."""
     if EXACT:
         product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32x3")
     else:
@@ -377,7 +377,7 @@ def _dot(a, b, dtype, EXACT: tl.constexpr):
 
 @triton.jit
 def _unit_rows(source, token, stride, column, there, KEYS: tl.constexpr):
-    """Rows [CHUNK, WIDTH] of queries or keys, each of length one; zeros where no token is."""
+    """Rows [CHUNK, WIDTH] of queries or keys, each of length one; zeros for missing tokens."""
     inside = there[:, None] & (column < KEYS)[None, :]
     rows = tl.load(source + token[:, None] * stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
     return rows * tl.rsqrt(tl.sum(rows * rows, 1) + _EPS)[:, None]
@@ -390,7 +390,7 @@ def _systems_kernel(
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr,
     WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Of one chunk and head: the inverse of its system, times what is learned by, and the scores of its queries."""
+    """For one chunk and head: the inverse of its system, times the learning rates, and the scores of its queries."""
     member, head = tl.program_id(0), tl.program_id(2)
     begin = tl.load(starts + member).to(tl.int64) + tl.program_id(1) * CHUNK
     end = tl.load(starts + member + 1)
@@ -407,7 +407,7 @@ def _systems_kernel(
         dtype = mixed.dtype.element_ty
         system = learns[:, None] * _dot(k, tl.trans(k), dtype, EXACT) * since
         inverse = tl.where(later == earlier, 1.0, 0.0)
-        # Inverses of blocks on the diagonal become those of blocks twice as large: by what lies between two of them.
+        # Combine the inverses of two diagonal blocks, with the block between them, into that of a block twice as large.
         for level in range(6):
             between = ((later >> level) % 2 == 1) & (later >> level == (earlier >> level) + 1)
             lower = tl.where(between, system, 0.0)

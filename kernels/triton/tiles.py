@@ -1,11 +1,11 @@
-"""How numbers are laid over programs and their threads."""
+"""Sizes of tiles, by which numbers are divided among programs and their threads."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import NamedTuple
 
-_ELEMENTS = 16  # a thread's share: two accesses of 16 bytes, of two-byte numbers
+_ELEMENTS = 16  # numbers per thread: two accesses of 16 bytes, for two-byte numbers
 _THREADS = 32
 _MAX_WARPS = 16
 
@@ -18,7 +18,7 @@ class RowTile(NamedTuple):
 
 
 def power_of_two(number: int, least: int = 1) -> int:
-    """The smallest that is no less than either."""
+    """The smallest power of two that is at least `number` and `least`."""
     return max(least, 1 << (number - 1).bit_length())
 
 

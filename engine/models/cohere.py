@@ -24,7 +24,7 @@ from thothy_ai.kernels.paged import AttentionParams
 
 @dataclass(frozen=True, slots=True)
 class Cohere:
-    """`rotates` tells for each layer whether it has rotary positions; other layers have no positions."""
+    """`rotates`: for each layer, whether it has rotary positions; other layers have no positions."""
 
     model_type: ClassVar[str] = "cohere"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -66,7 +66,7 @@ class Cohere:
             weights = list[Tensor]()
             for name, count in (("q_norm", shape.num_heads), ("k_norm", shape.num_kv_heads)):
                 stored = build.vector(f"{heads}{name}.weight", count, shape.head_dim)
-                order = build.half_split_order(stored.numel())  # in which the rows that it multiplies were put
+                order = build.half_split_order(stored.numel())  # the order of the rows that it multiplies
                 weights.append(build.share.of(stored.flatten().index_select(0, order).view(stored.shape)))
             norms = HeadLayerNorm(weights[0], weights[1], shape.norm_eps)
         return ParallelLayer(

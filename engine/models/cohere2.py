@@ -1,4 +1,4 @@
-"""Command R7B and Command A: as Command R, with windows in most layers; the others see everything and no positions."""
+"""Command R7B and Command A: as Command R, with a window in most layers; the others see all and have no positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Cohere2(Cohere):
     """A Command R in which only layers with a window have rotary positions."""
 
     model_type: ClassVar[str] = "cohere2"
-    # Unless a file says otherwise, every fourth layer is without a window, as transformers has it by default.
+    # Unless a file says otherwise, every fourth layer has no window, which is transformers' default.
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "cohere2",
         {"attn_norm": "input_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},

@@ -73,7 +73,7 @@ class StepDecoder(Protocol):
         ...
 
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations, /) -> Tensor:
-        """The rest, for the tokens `wanted` [R] int64 or for all: normalized hidden states [R, hidden]."""
+        """The rest of the pass, for the tokens `wanted` [R] int64 or for all: normalized hidden states [R, hidden]."""
         ...
 
     def logits(self, hidden: Tensor, /) -> Tensor:
@@ -81,7 +81,7 @@ class StepDecoder(Protocol):
         ...
 
     def logits_into(self, hidden: Tensor, out: Tensor, /) -> None:
-        """The same, in `out` [R, vocab]."""
+        """As `logits`, written to `out` [R, vocab]."""
         ...
 
     def abridged(self, caches: Sequence[LayerMemory], /) -> tuple[StepDecoder, Sequence[LayerMemory]]:

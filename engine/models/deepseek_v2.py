@@ -23,11 +23,11 @@ from thothy_ai.kernels.experts import Routing
 
 @dataclass(frozen=True, slots=True)
 class DeepseekV2:
-    """`dense`: of each layer, whether it has an MLP instead of experts."""
+    """`dense`: for each layer, whether it has an MLP instead of experts."""
 
     model_type: ClassVar[str] = "deepseek_v2"
     gguf: ClassVar[GGUFNames | None] = gguf_latent(corrected=False)
-    corrected: ClassVar[bool] = False  # a correction is added to scores for the choice
+    corrected: ClassVar[bool] = False  # whether a correction is added to scores for the choice
 
     windows: Windows
     attention: LatentSettings
@@ -38,7 +38,7 @@ class DeepseekV2:
     @classmethod
     def read(cls, config: Configuration) -> Self:
         require_said(config, "scoring_func", "softmax")
-        require_said(config, "norm_topk_prob", False, None)  # which transformers does not compute
+        require_said(config, "norm_topk_prob", False, None)  # transformers does not compute it
         require_said(config, "mlp_bias", False)
         return cls.with_experts(config, first_dense(config), _routing(config), interleaved=True)
 
@@ -46,7 +46,7 @@ class DeepseekV2:
     def with_experts(
         cls, config: Configuration, dense: tuple[bool, ...], routing: Routing, *, interleaved: bool
     ) -> Self:
-        """The family of what any configuration of latents and experts says, and of this routing."""
+        """The family with the fields common to all configurations of latents and experts, and this routing."""
         require_activation(config.hidden_act, "silu")
         require_said(config, "moe_layer_freq", 1)
         inner = size_of(config, "moe_intermediate_size")
@@ -91,19 +91,19 @@ class DeepseekV2:
 
 
 def first_dense(config: Configuration) -> tuple[bool, ...]:
-    """Of each layer, whether it is one of the first ones, which have an MLP."""
+    """For each layer, whether it is one of the first ones, which have an MLP."""
     dense = size_of(config, "first_k_dense_replace", least=0)
     return tuple(index < dense for index in range(config.num_hidden_layers))
 
 
 def require_said(config: Configuration, name: str, *values: object) -> None:
-    """UnsupportedModelError if the configuration has this field, and another value."""
+    """UnsupportedModelError if the configuration has this field with any other value."""
     if (said := getattr(config, name, values[0])) not in values:
         raise UnsupportedModelError(f"{name} {said!r} is not implemented in this family")
 
 
 def _routing(config: Configuration) -> Routing:
-    """By softmax, among all experts or the groups with the best ones; UnsupportedModelError if groups do not divide."""
+    """Routing by softmax, among all experts or the best groups; UnsupportedModelError if groups do not divide them."""
     require_said(config, "topk_method", "greedy", "group_limited_greedy")
     groups, kept = 1, 1
     if config.topk_method == "group_limited_greedy":

@@ -1,7 +1,6 @@
 """DeepSeek-V3 and R1: as DeepSeek-V2, with scores by sigmoid, corrected for the choice and chosen within groups.
 
-The layers that predict several tokens at a time, which checkpoints have after the last one, are left out, as
-transformers does.
+The checkpoints' further layers, which predict several tokens at a time, are left out, as in transformers.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _MULTIPLIERS = ("embedding", "lm_head", "key", "attention_in", "attention_out", 
 
 @dataclass(frozen=True, slots=True)
 class SpaceHalf:
-    """factor * space(norm(x)), which the other half adds."""
+    """Computes factor * space(norm(x)), which the other half adds."""
 
     norm: AddRMSNorm
     space: StateSpace
@@ -65,7 +65,7 @@ class AttentionHalf:
     mlp_factor: float
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """With the other half's update behind it."""
+        """Attend, and append the other half's update to the results."""
         attended = self.attention(self.norm(residual, context.operations), context)
         return torch.cat((attended, update), dim=1)
 
@@ -78,8 +78,8 @@ class AttentionHalf:
 
 @dataclass(frozen=True, slots=True)
 class FalconH1:
-    """`factors` are the multipliers that are one number, by name; `of_space` those of gates, values, keys, queries and
-    steps of a state space; `of_mlp` those of gates and results.
+    """`factors`: the scalar multipliers by name. `of_space`: multipliers of a state space's gates, values, keys,
+    queries and steps. `of_mlp`: multipliers of an MLP's gates and results.
     """
 
     model_type: ClassVar[str] = "falcon_h1"

@@ -15,7 +15,7 @@ from thothy_ai.engine.models.shape import LatentSizes, States
 from thothy_ai.kernels.paged import KVHeads
 from thothy_ai.kernels.states import StateShape
 
-Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees, itself included; None: all before it
+Windows = tuple[int | None, ...]  # for each layer: how many tokens a query sees, itself included; None: all before it
 
 
 class Architecture(Protocol):
@@ -90,7 +90,7 @@ class RecurrentFamily(Family, Protocol):
 
 @runtime_checkable
 class ChunkedFamily(Family, Protocol):
-    """A family whose windows are chunks: a context is cut into parts of so many tokens, each of which sees itself."""
+    """A family whose windows are chunks: a context is cut into parts of a size, each of which sees only itself."""
 
     chunked: ClassVar[bool]
 
@@ -110,8 +110,8 @@ def size_of(config: Configuration, name: str, least: int = 1) -> int:
 
 
 def require_full_rotary(config: Configuration, rope: Mapping[str, Any] | None = None) -> None:
-    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families.
-    `rope` is that of one type of layers, where they differ.
+    """UnsupportedModelError if only a part of each head would rotate, which not all families in transformers support.
+    `rope` is the rotary embedding of one type of layers, if types differ.
     """
     if (rope or config.rope_parameters).get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
@@ -137,7 +137,7 @@ def unknown_layer(index: int, kind: str) -> UnsupportedModelError:
 
 
 def layer_states(config: Configuration, recurrent: str, state: StateShape) -> States:
-    """What layers of type `recurrent` keep; UnsupportedModelError for one that does not attend to everything either."""
+    """The states of layers of type `recurrent`; UnsupportedModelError for other layers that do not see everything."""
     for index, kind in enumerate(config.layer_types):
         if kind not in {recurrent, "full_attention"}:
             raise unknown_layer(index, kind)
@@ -145,7 +145,7 @@ def layer_states(config: Configuration, recurrent: str, state: StateShape) -> St
 
 
 def same_window(config: Configuration, window: int | None = None) -> Windows:
-    """The windows of a model whose layers all have this one."""
+    """The windows of a model with this one in all layers."""
     layers: int = config.num_hidden_layers
     return (window,) * layers
 

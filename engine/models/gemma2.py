@@ -30,7 +30,7 @@ _LAYERS_OF_27B = 46
 
 
 def query_scalar(fields: Mapping[str, Any], layers_of_27b: int) -> int:
-    """`query_pre_attn_scalar`, which a GGUF file does not say: llama.cpp's rule."""
+    """`query_pre_attn_scalar` by llama.cpp's rule, since a GGUF file does not have it."""
     share: int = fields["hidden_size"] // fields["num_attention_heads"]
     return share if fields["num_hidden_layers"] == layers_of_27b else fields["head_dim"]
 
@@ -50,7 +50,7 @@ class Gemma2:
             "attn_logit_softcapping": ".attn_logit_softcapping",
             "final_logit_softcapping": ".final_logit_softcapping",
         },
-        # Unless a file says otherwise, every other layer is without a window, as transformers has it by default.
+        # Unless a file says otherwise, every other layer has no window, which is transformers' default.
         derived=lambda fields: {"query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B)},
     )
 

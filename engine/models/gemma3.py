@@ -28,7 +28,7 @@ _LAYERS_OF_27B = 62
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file does not say: llama.cpp's rules. Unless it says so, every sixth layer is without a window."""
+    """Fields that a GGUF file lacks, by llama.cpp's rules: by default, every sixth layer has no window."""
     local = {"rope_type": "default", "rope_theta": fields["rope_local_base_freq"]}
     return {
         "query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B),
@@ -53,7 +53,7 @@ class Gemma3(Gemma2):
     @classmethod
     def read(cls, config: Configuration) -> Self:
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
-        if config.attn_logit_softcapping is not None:  # which transformers' own Gemma 3 leaves out
+        if config.attn_logit_softcapping is not None:  # transformers' own Gemma 3 ignores it
             raise UnsupportedModelError("attn_logit_softcapping is not implemented in Gemma 3")
         return cls._read(config)
 

@@ -1,6 +1,6 @@
 """Gemma 4 (text): as Gemma 3, with larger heads in layers without a window, whose values may be their keys.
 
-There, only a part of each head turns. Values are normalized, too, scores are not scaled, and a layer ends by
+In those layers, only a part of each head rotates. Values are normalized, scores are not scaled, and a layer ends by
 multiplying the residual stream. Small models give each layer an embedding of its own, and their last layers read the
 keys and values of earlier ones; one has experts beside the MLP. Norms multiply by w.
 """
@@ -41,7 +41,7 @@ from thothy_ai.kernels.rotary import QKNorm
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file says layer by layer, or not at all."""
+    """Fields that a GGUF file has layer by layer, or not at all."""
     kinds = fields.get("layer_types") or ()
     layers, shared = fields["num_hidden_layers"], fields["num_kv_shared_layers"]
     if not 0 <= shared < layers:
@@ -77,7 +77,7 @@ _BY_LAYER = {"head_dim", "num_key_value_heads"}  # fields that a layer may have 
 
 @dataclass(frozen=True, slots=True)
 class SideExperts:
-    """Experts beside an MLP: each has norms of its own. `scales` [E]: what an expert's weight is multiplied by."""
+    """Experts beside an MLP: each has norms of its own. `scales` [E] multiply the experts' weights."""
 
     after_mlp: RMSNorm
     router_norm: RMSNorm
@@ -88,7 +88,7 @@ class SideExperts:
     after: RMSNorm
 
     def __call__(self, made: Tensor, x: Tensor, operations: Operations) -> Tensor:
-        """What the MLP made [R, hidden], and what the chosen experts make of x [R, hidden]."""
+        """The sum of the MLP's result [R, hidden] and the chosen experts' results for x [R, hidden]."""
         chosen, weights = self.router(self.router_norm(x, operations), operations)
         weights = weights * self.scales[chosen]
         others = self.experts(self.before(x, operations), chosen, weights)
@@ -97,8 +97,8 @@ class SideExperts:
 
 @dataclass(frozen=True, slots=True)
 class Gemma4Layer:
-    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))), perhaps with experts beside it; perhaps x += what the
-    layer's input makes of x; x *= scale [1].
+    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))), perhaps with experts beside it; perhaps x += an
+    update from the layer's input and x; x *= scale [1].
     """
 
     before_attention: AddRMSNorm
@@ -112,7 +112,7 @@ class Gemma4Layer:
     scale: Tensor
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """With the layer's input beside what it attends to, if it has one."""
+        """Attend, and append the layer's input, if any, to the results."""
         attended = self.attention(self.before_attention(update, residual, context.operations), context)
         return attended if context.given is None else torch.cat((attended, context.given), dim=1)
 
@@ -134,7 +134,7 @@ class Gemma4Layer:
 class Gemma4:
     """`logit_cap` None: logits are not capped. `keys_only`: layers without a window have no values but their keys.
 
-    `given`: the size of layers' inputs, 0 where there are none, and `given_vocab` the tokens that have some.
+    `given`: the size of layers' inputs, 0 if there are none; `given_vocab`: the number of tokens that have inputs.
     """
 
     model_type: ClassVar[str] = "gemma4_text"
@@ -202,7 +202,7 @@ class Gemma4:
             rope = config.rope_parameters[kind]
             if rope.get("rope_type") != "proportional":
                 require_full_rotary(config, rope)
-        if config.use_bidirectional_attention not in {None, "vision"}:  # of images, which requests do not have
+        if config.use_bidirectional_attention not in {None, "vision"}:  # only for images, which requests lack
             raise UnsupportedModelError("bidirectional attention is not implemented")
         if config.hidden_size_per_layer_input and config.vocab_size_per_layer_input < config.vocab_size:
             raise ModelLoadError(
@@ -274,7 +274,7 @@ class Gemma4:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str, index: int) -> SelfAttention:
-        """Of queries alone where keys and values are another layer's."""
+        """A layer's attention, with queries only if keys and values are another layer's."""
         shape, heads, window, bias = build.shape, self.kv_heads[index], self.windows[index], self.attention_bias
         own = self.kv_sources[index] == index
         queries, pairs = shape.num_heads * heads.size, heads.number * heads.size
@@ -311,7 +311,7 @@ class Gemma4:
 
 
 def _heads(config: Configuration, windows: Windows) -> Iterator[KVHeads]:
-    """Keys and values of each layer; the same of all with a window, and of all without one."""
+    """Each layer's keys and values; layers with a window are alike, and so are layers without one."""
     by_layer = {int(index): own for index, own in getattr(config, "per_layer_config", {}).items()}
     alike = dict[bool, KVHeads]()
     for index, window in enumerate(windows):
@@ -328,7 +328,7 @@ def _heads(config: Configuration, windows: Windows) -> Iterator[KVHeads]:
 
 
 def _sources(config: Configuration) -> Iterator[int]:
-    """The layer whose keys and values each reads: for the last ones, the last of their type before them."""
+    """For each layer, the index of the layer whose keys and values it reads: for the last layers, an earlier one."""
     own = config.num_hidden_layers - config.num_kv_shared_layers
     last = {kind: index for index, kind in enumerate(config.layer_types[: max(0, own)])}
     for index, kind in enumerate(config.layer_types):

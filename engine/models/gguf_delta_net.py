@@ -50,7 +50,7 @@ GGUF_SHARED_EXPERT = {
 
 
 def delta_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a file says otherwise: every so many layers attend, and all heads' values are counted together."""
+    """Fields that a file gives in another form: the interval of attention layers, and the size of all heads' values."""
     interval, heads = fields["full_attention_interval"], fields["linear_num_value_heads"]
     layers = range(1, 1 + fields["num_hidden_layers"])
     return {
@@ -60,7 +60,7 @@ def delta_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def logarithms(rates: Tensor, _sizes: Sizes) -> Tensor:
-    """Those of the negative rates [heads, …] -> [heads]."""
+    """The logarithms of the negative rates [heads, …] -> [heads]."""
     return rates.flatten().neg().log()
 
 
@@ -70,7 +70,7 @@ def taps(weight: Tensor, _sizes: Sizes) -> Tensor:
 
 
 def by_key_head(parts: Sequence[Tensor], sizes: Sizes) -> Tensor:
-    """Queries, keys and values, and gates -> Qwen3-Next's projection, which has what belongs to a key head together."""
+    """Queries, keys and values, and gates -> Qwen3-Next's projection, in which each key head's rows are together."""
     heads, keys = sizes(".ssm.group_count"), sizes(".ssm.group_count") * sizes(".ssm.state_size")
     mixed, gates = parts
     kinds = (mixed[:keys], mixed[keys : 2 * keys], mixed[2 * keys :], gates)
@@ -89,7 +89,7 @@ def one_row(weight: Tensor, _sizes: Sizes) -> Tensor:
 GGUF_DELTA_CHANGES: Mapping[str, Change] = {
     "ssm_a": logarithms,
     "ssm_conv1d.weight": taps,
-    "ssm_norm.weight": unchanged,  # which is no 1 + w
+    "ssm_norm.weight": unchanged,  # this norm multiplies by w, not 1 + w
     "ffn_gate_inp_shexp.weight": one_row,
 }
 
@@ -102,7 +102,7 @@ def _regrouped(heads: Tensor, sizes: Sizes) -> Tensor:
 
 
 def _values_regrouped(rows: Tensor, sizes: Sizes) -> Tensor:
-    """The same of queries, keys and values, of which the last are regrouped."""
+    """Rows of queries, keys and values, with the values regrouped."""
     others = 2 * sizes(".ssm.group_count") * sizes(".ssm.state_size")
     return torch.cat((rows[:others], _regrouped(rows[others:], sizes)))
 

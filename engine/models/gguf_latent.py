@@ -1,7 +1,8 @@
-"""Where GGUF files of llama.cpp's architecture `deepseek2` keep latent attention and experts, and what they leave open.
+"""Names and fields of latent attention and experts in GGUF files of llama.cpp's architecture `deepseek2`.
 
-What makes keys and values of latents is one tensor in old files, and in newer ones two, of which that of keys is
-transposed. Newer files also say their sizes at keys of their own, since others then say those of the latents.
+The weights that expand latents to keys and values are one tensor in old files and two in newer ones, in which the keys'
+weight is transposed. Newer files have the sizes of keys and values at separate keys of the metadata, since the usual
+keys then hold the sizes of latents.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from thothy_ai.engine.models.gguf_names import (
 _ROTARY = ".rope.dimension_count"
 _GROUPS, _KEPT_GROUPS = ".expert_group_count", ".expert_group_used_count"
 _MULTIPLIER = ".rope.scaling.yarn_log_multiplier"
-_UNGROUPED = 64  # as many experts as published models have that choose among all of them
+_UNGROUPED = 64  # number of experts in published models that choose among all experts
 
 
 def gguf_latent(*, corrected: bool) -> GGUFNames:
@@ -85,7 +86,7 @@ def gguf_latent(*, corrected: bool) -> GGUFNames:
 
 
 def _expansions(parts: Sequence[Tensor], sizes: Sizes) -> Tensor:
-    """[heads * (plain + value), rank]: for each head what makes its keys, then what makes its values."""
+    """[heads * (plain + value), rank]: for each head the rows of its keys, then the rows of its values."""
     if len(parts) == 1:
         return parts[0]
     keys, values = parts  # [heads, rank, plain], [heads, value, rank]
@@ -111,7 +112,7 @@ def _latent_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sizes(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Those of a head's keys without rotary embedding, and of its values."""
+    """The sizes of the non-rotary part of a head's keys, and of its values."""
     rank, rotary, key, value = (fields[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "_key", "_value"))
     own = fields["_own_key"], fields["_own_value"]
     if any(own):
@@ -127,7 +128,7 @@ def _sizes(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _groups(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Among which experts are chosen: DeepSeek-V2 does it by the best one of each group if there are several."""
+    """The groups among which experts are chosen: DeepSeek-V2 ranks several groups by the best expert of each."""
     groups, kept, experts = fields["n_group"], fields["topk_group"], fields["n_routed_experts"]
     if (not groups and experts > _UNGROUPED) or (groups > 1 and not kept):
         raise UnsupportedModelError(
@@ -139,7 +140,8 @@ def _groups(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rope(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """With what sharpens scores. Files do not say what sharpens cosines; it is the same in all published models."""
+    """The rope parameters with the factor that sharpens scores. Files lack the factor of cosines, which is the same in
+    all published models."""
     rope, multiplier = fields["rope_parameters"], fields["_multiplier"]
     kind = rope["rope_type"]
     if kind == "default":
@@ -150,5 +152,5 @@ def _rope(fields: Mapping[str, Any]) -> dict[str, Any]:
         )
     if kind != "yarn":
         return dict(rope)
-    scale = round(10 * multiplier, 6)  # llama.cpp's converter writes a tenth
+    scale = round(10 * multiplier, 6)  # llama.cpp's converter writes a tenth of it
     return {**rope, "mscale": scale, "mscale_all_dim": scale}

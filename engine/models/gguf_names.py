@@ -14,7 +14,7 @@ Change = Callable[[Tensor, Sizes], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A tensor made of several. `parts`: a file has one of these sets of them."""
+    """A tensor that is joined from several. `parts`: alternative sets of tensors, of which a file has one."""
 
     join: Callable[[Sequence[Tensor], Sizes], Tensor]
     parts: tuple[tuple[str, ...], ...]
@@ -27,34 +27,34 @@ class GGUFNames:
 
     Tensors:
       `layer`: a tensor's name after "blk.N." -> transformers' name after "model.layers.N.", both without their ending.
-      `whole`: the same for names whose endings differ, too.
+      `whole`: the same for names whose endings also differ.
       `experts`: a stack of all experts' matrices -> the name of one expert's, with "{}" for its number.
       `stacks`: transformers' own stack -> the file's stacks whose rows alternate in it.
-      `joined`: a tensor of transformers -> those of the file's that it is put together of, and how.
+      `joined`: a tensor of transformers -> the file's tensors that it is joined from, and how.
       `interleaved`: rows of queries and keys are stored with their rotary pairs side by side.
       `one_plus`: norms are stored as 1 + w.
-      `changed`: what makes transformers' tensor of a file's, by its name after "blk.N."; the rules above do not apply.
-      `unpacked`: of these, matrices whose columns change places, which blocks of quantized numbers cannot.
-      `top`: tensors outside layers that the family has instead of others.
+      `changed`: functions from a file's tensor to transformers', by the name after "blk.N."; no rule above applies.
+      `unpacked`: those of them that reorder columns, which blocks of quantized numbers do not allow.
+      `top`: names of tensors outside layers that differ from the usual ones.
 
     Settings (keys that begin with a dot follow the architecture's name):
-      `settings`: a field of transformers' configuration -> the key of its value, which must be there.
-      `defaults`: the same for values that may be missing, with what they are then.
-      `implied`: keys whose values the family takes for granted; others are refused.
-      `needless`: keys whose values llama.cpp does not use either.
-      `windows_in_some`: a file may say which layers have a window, and the configuration has `layer_types`.
+      `settings`: a field of transformers' configuration -> the key of its value, which is required.
+      `defaults`: the same for optional values, with their defaults.
+      `implied`: the only values that the family supports, by key; others are refused.
+      `needless`: keys that llama.cpp does not use either.
+      `windows_in_some`: a file can say which layers have a window, and the configuration has `layer_types`.
       `present`: a field that is true if layer 0 has a tensor -> that tensor.
       `derived`: more fields, computed from the fields that were read.
       `norm_eps`: the field and the key of the norms' epsilon.
-      `head_dim`: the key of the size of heads that rotary embedding knows.
-      `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
-      `partial_rotary`: the file may have only some of a head's dimensions rotate.
-      `by_layer`: fields that follow from the numbers of each layer, 0 for none, that a file must list at keys `listed`.
+      `head_dim`: the key of the size of heads for rotary embedding.
+      `optional_bias`: the configuration has a field `attention_bias`, which is true if layer 0 has a bias of queries.
+      `partial_rotary`: a file can say that only some of a head's dimensions rotate.
+      `by_layer`: fields computed from each layer's numbers (0 for none), which a file must list at the keys `listed`.
       `uneven`: layers may differ in their numbers of KV heads, in the sizes of their MLPs, and in whether they have
-      values: `derived` gets these, of each layer, as `_kv_heads`, `_inner` and `_with_values`. A field whose name
-      begins with "_" is for `derived` alone.
-      `sharing`: the key of the number of last layers that read others' keys and values; their own are not read.
-      `proportional`: the rotary frequencies of layers without a window are those of a part of each head.
+      values. `derived` gets lists of these as `_kv_heads`, `_inner` and `_with_values`. Only `derived` sees fields
+      whose names begin with "_".
+      `sharing`: the key of the number of last layers that read earlier layers' keys and values instead of their own.
+      `proportional`: in layers without a window, only a part of each head has rotary frequencies.
       `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
@@ -90,17 +90,17 @@ class GGUFNames:
 
     @property
     def windowed(self) -> bool:
-        """Whether files say how far a window goes."""
+        """Whether files have the size of a window."""
         return "sliding_window" in self.settings
 
     @property
     def sparse(self) -> bool:
-        """Whether files may have experts."""
+        """Whether files can have experts."""
         return bool(self.experts or self.stacks or self.joined) or any("_exps." in name for name in self.whole)
 
     @property
     def all_of_layer(self) -> Mapping[str, str]:
-        """`layer`, and what tensors are joined to."""
+        """`layer`, and the names of joined tensors."""
         every = ((part, whole) for whole, joined in self.joined.items() for parts in joined.parts for part in parts)
         return {**self.layer, **dict(every)}
 

@@ -1,4 +1,4 @@
-"""Where GGUF files keep state spaces of Mamba-2, and how llama.cpp's converter lays them out."""
+"""Names and layouts of Mamba-2's state spaces in GGUF files, as llama.cpp's converter writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gguf_space(part: str) -> Mapping[str, str]:
 
 
 def gguf_space_gates(part: str) -> Mapping[str, str]:
-    """Those whose endings differ, too."""
+    """Names of the state space's tensors whose endings also differ."""
     return {"ssm_a": f"{part}.A_log", "ssm_d": f"{part}.D", "ssm_dt.bias": f"{part}.dt_bias"}
 
 

@@ -1,4 +1,4 @@
-"""GLM-4-0414 (9B, 32B): GLM with norms after each block, too."""
+"""GLM-4-0414 (9B, 32B): GLM with further norms after each block."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """GLM-4.5 (Air): shared experts beside the chosen ones, plain MLPs in the first layers, scores by sigmoid.
 
 A correction is added to the scores for the choice only (Wang et al., "Auxiliary-Loss-Free Load Balancing", 2024), and
-experts may be chosen within groups (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). The layers that predict several
-tokens at a time, which checkpoints have after the last one, are left out, as transformers does.
+experts may be chosen within groups (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). The checkpoints' further
+layers, which predict several tokens at a time, are left out, as in transformers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Glm4Moe:
             "n_shared_experts": ".expert_shared_count",
             "moe_intermediate_size": ".expert_feed_forward_length",
         },
-        defaults={  # as llama.cpp has them
+        defaults={  # llama.cpp's defaults
             "first_k_dense_replace": (".leading_dense_block_count", 0),
             "routed_scaling_factor": (".expert_weights_scale", 1.0),
             "norm_topk_prob": (".expert_weights_norm", False),
@@ -124,10 +124,10 @@ class Glm4Moe:
 
 
 def grouped_routing(config: Configuration) -> Routing:
-    """By sigmoid, among the best groups; UnsupportedModelError if they do not divide."""
+    """Routing by sigmoid, among the best groups; UnsupportedModelError if groups do not divide the experts."""
     experts, chosen = size_of(config, "n_routed_experts"), size_of(config, "num_experts_per_tok")
     groups, kept = size_of(config, "n_group"), size_of(config, "topk_group")
-    size = experts // groups  # of which a group's score takes two
+    size = experts // groups  # a group's score is the sum of its best two
     if experts % groups or kept > groups or chosen > size * kept or (groups > 1 and size < 2):
         raise UnsupportedModelError(f"{experts} experts in {groups} groups, of which {kept} are kept, do not divide")
     return Routing(

@@ -50,7 +50,7 @@ class GptOss:
         },
         implied={".expert_gating_func": GGUF_SOFTMAX_OF_CHOSEN},
         windows_in_some=True,
-        # What files do not say of yarn: no checkpoint of the family rounds the range of its corrections.
+        # Files lack this field of yarn; no checkpoint of the family rounds the range of its corrections.
         derived=lambda fields: {"rope_parameters": {**fields["rope_parameters"], "truncate": False}},
     )
 
@@ -63,7 +63,7 @@ class GptOss:
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         limit = getattr(config, "swiglu_limit", CLAMPED_SWIGLU.limit)
-        if limit != CLAMPED_SWIGLU.limit:  # which transformers computes with, whatever the configuration says
+        if limit != CLAMPED_SWIGLU.limit:  # transformers ignores the configuration's limit
             raise UnsupportedModelError(f"a swiglu_limit of {limit} is not implemented")
         experts = ExpertSizes(
             config.num_local_experts, config.num_experts_per_tok, config.intermediate_size, config.num_hidden_layers
@@ -109,10 +109,10 @@ class GptOss:
             gate_up=gate_up,
             down=down,
             gate_up_bias=cut_gate_up(_gate_first(gate_up_bias), share),
-            down_bias=None if share.rank else down_bias,  # added once
+            down_bias=None if share.rank else down_bias,  # on one rank only, since results are summed
         )
 
 
 def _gate_first(rows: Tensor) -> Tensor:
-    """[E, 2N, ...] of gate and up by turns -> all of gate, then all of up."""
+    """[E, 2N, ...] with alternating rows of gate and up -> all rows of gate, then all rows of up."""
     return concatenated((rows[:, ::2], rows[:, 1::2]), dim=1)

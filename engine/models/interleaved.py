@@ -1,6 +1,6 @@
-"""Families whose rotary pairs lie side by side in a head (as in GPT-J), while our kernels split heads in halves.
+"""Reorders projections of families whose rotary pairs are adjacent in a head (as in GPT-J) for our half-split kernels.
 
-Rows of query and key projections are reordered at load. Scores are the same, since both change alike.
+Rows of query and key projections are reordered at load. Scores do not change, since both have the same new order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thothy_ai.kernels.fp8 import Quantized
 
 
 def half_split_order(heads: int, head_dim: int, rotated: int) -> Tensor:
-    """Where each row of a half-split projection is in an interleaved one, [heads * head_dim] int64.
+    """For each row of a half-split projection, its index in the interleaved one: [heads * head_dim] int64.
 
     The first `rotated` dimensions of a head are pairs (0, 1), (2, 3), …; the others stay where they are.
     """
@@ -23,7 +23,7 @@ def half_split_order(heads: int, head_dim: int, rotated: int) -> Tensor:
 
 
 def reordered(weight: Weight, order: Tensor | None) -> Weight:
-    """The weight with row order[i] of this one as its row i; None leaves it."""
+    """The weight whose row i is row order[i] of this one; unchanged if `order` is None."""
     if order is None:
         return weight
     if isinstance(weight, Tensor):

@@ -44,8 +44,8 @@ class KVCache:
         state_dtype: torch.dtype = torch.float32,
         inputs_dtype: torch.dtype | None = None,
     ) -> KVCache:
-        """A zeroed cache; OutOfMemoryError of torch when it does not fit. Without `groups`, all layers are in one.
-        `inputs_dtype`: the model's, if KV has another one.
+        """A zeroed cache; torch's OutOfMemoryError if it does not fit. Without `groups`, all layers are in one group.
+        `inputs_dtype`: the model's type, if KV has another.
         """
         groups = groups or LayerGroups.single(shape.kept)
 

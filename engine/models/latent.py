@@ -1,4 +1,4 @@
-"""How families with multi-head latent attention read its sizes, and build it."""
+"""Reads the sizes of multi-head latent attention from a configuration, and builds it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thothy_ai.engine.models.rope_scaling import magnitude
 from thothy_ai.engine.models.shape import LatentSizes
 from thothy_ai.kernels.paged import AttentionParams
 
-_EPS = 1e-6  # of the norms of what is compressed, whatever the configuration says of others
+_EPS = 1e-6  # of the norms of latents and of compressed queries, whatever the configuration's epsilon is
 
 
 @dataclass(frozen=True, slots=True)
 class LatentSettings:
-    """`scale`: of scores. `bias`: what compresses and the output projection have one."""
+    """`scale`: the factor of scores. `bias`: whether compressing projections and the output projection have a bias."""
 
     sizes: LatentSizes
     scale: float
@@ -29,7 +29,7 @@ class LatentSettings:
 
     @classmethod
     def read(cls, config: Configuration, *, interleaved: bool) -> Self:
-        """ModelLoadError for sizes that are none, UnsupportedModelError for what is not implemented."""
+        """ModelLoadError for invalid sizes, UnsupportedModelError for unimplemented settings."""
         require_full_rotary(config)
         sizes = LatentSizes(
             rank=size_of(config, "kv_lora_rank"),
@@ -47,7 +47,7 @@ class LatentSettings:
         return cls(sizes, scale, interleaved, config.attention_bias)
 
     def build(self, build: ModelBuilder, prefix: str) -> LatentAttention:
-        """The attention of a layer, whose keys and values are this rank's heads'."""
+        """The attention of a layer, with this rank's heads."""
         hidden, heads, sizes = build.shape.hidden_size, build.shape.num_heads, self.sizes
         outputs, query_norm, inputs, name = {prefix + "kv_a_proj_with_mqa": sizes.kept.size}, None, hidden, "q_proj"
         if sizes.query_rank is not None:

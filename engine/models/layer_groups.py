@@ -21,8 +21,8 @@ _WORTHWHILE = 0.9  # share of a single group's memory below which several are us
 
 
 class LayerPlace(NamedTuple):
-    """Where a layer keeps its keys and values: the table of its blocks, its tensor, and its part of that tensor. Layers
-    that keep less than those of other groups share a tensor.
+    """Where a layer keeps its keys and values: the table of its blocks, its tensor, and its part of that tensor.
+    Several layers of a group share a tensor if each keeps at most half as much as the largest layer.
     """
 
     heads: KVHeads
@@ -42,7 +42,7 @@ class TensorRoom(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Tensors of so many numbers."""
+        """The number of tensors with `numbers` numbers: keys and values, or only latents."""
         return 1 if self.latent else 2
 
 
@@ -62,7 +62,7 @@ class LayerGroups:
 
     @classmethod
     def of(cls, kept: Sequence[KVHeads | None], seen: Sequence[int], context: int) -> LayerGroups:
-        """The division in which sequences of a few windows take the least memory; one group unless several save much.
+        """The division in which a sequence of a few windows takes the least memory; one group unless several save much.
 
         `seen`: for each layer, how many tokens a token sees in a context of at most `context`. Groups of fewer layers
         leave fewer places empty, but cost a sequence more tables.

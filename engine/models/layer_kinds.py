@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layers.adapted import AdaptedLinear
 
-_ALIGNMENT = 256  # bytes: what any kernel of a GPU can make use of
+_ALIGNMENT = 256  # bytes: the largest alignment that a GPU kernel uses
 _OURS = "thothy_ai."
 
 
@@ -28,14 +28,14 @@ def one_of_each_kind(parts: Iterable[object]) -> list[int]:
 def kind_of(part: object) -> Hashable:
     """A key of everything that determines how a layer, or a part of one, computes."""
     if isinstance(part, Tensor):
-        strides = None if part.is_mkldnn else part.stride()  # packed ones have none
+        strides = None if part.is_mkldnn else part.stride()  # packed tensors have no strides
         return tuple(part.shape), part.dtype, strides, part.data_ptr() % _ALIGNMENT if part.is_cuda else None
-    if isinstance(part, AdaptedLinear):  # all adapters are one bank's
+    if isinstance(part, AdaptedLinear):  # all adapters are in one bank
         return AdaptedLinear, kind_of(part.layer)
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):
-        values: Iterable[object] = [id(part)]  # of what can't be looked into
+        values: Iterable[object] = [id(part)]  # for parts that can't be compared
         if is_dataclass(part):
             values = [getattr(part, field.name) for field in fields(part)]
         elif hasattr(part, "__dict__"):

@@ -1,6 +1,6 @@
 """LFM2: gated convolutions over three tokens in most layers, attention with normalized queries and keys in the others.
 
-The final norm has the name of an embedding's.
+In checkpoints, the final norm is named like an embedding's norm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thothy_ai.kernels.states import StateShape
 
 @dataclass(frozen=True, slots=True)
 class Lfm2:
-    """`width` is that of the convolutions, `inner` that of the MLPs."""
+    """`width`: of the convolutions. `inner`: the inner size of the MLPs."""
 
     model_type: ClassVar[str] = "lfm2"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -70,7 +70,7 @@ class Lfm2:
         if not isinstance(width, int) or isinstance(width, bool) or width < 2:
             raise ModelLoadError(f"conv_L_cache is {width!r}")
         inner = config.intermediate_size
-        if config.block_auto_adjust_ff_dim:  # two thirds of it, times a factor, rounded up
+        if config.block_auto_adjust_ff_dim:  # two thirds of the configured size, times a factor, rounded up
             inner, multiple = int(2 * inner / 3), config.block_multiple_of
             if config.block_ffn_dim_multiplier is not None:
                 inner = multiple * -(-int(config.block_ffn_dim_multiplier * inner) // multiple)

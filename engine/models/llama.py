@@ -1,4 +1,4 @@
-"""Llama 1 to 3, and all that took its architecture (SmolLM2, TinyLlama, Yi)."""
+"""Llama 1 to 3, and other models with its architecture (SmolLM2, TinyLlama, Yi)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from thothy_ai.kernels.paged import AttentionParams
 class Llama:
     """Norms before attention and before a gated MLP.
 
-    Families inherit it that differ in biases and windows, in norms of each head's queries and keys, and in which layers
-    have rotary positions: `rotates`, or all if that is None.
+    Subclasses differ in biases and windows, in norms of each head's queries and keys, and in the layers with rotary
+    positions: those in `rotates`, or all if that is None.
     """
 
     model_type: ClassVar[str] = "llama"

@@ -29,12 +29,12 @@ from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.rotary import QKNorm
 
-_GGUF_CHUNK = 8192  # what files need not say, and the step at which queries grow
-_WITHOUT_NORMS = 128  # experts of the published model that has no norms of queries and keys
+_GGUF_CHUNK = 8192  # default of files, and the step at which queries grow
+_WITHOUT_NORMS = 128  # number of experts of the published model without norms of queries and keys
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file does not say: llama.cpp's rules. Chunks of no size stand for layers that see everything."""
+    """Fields that a GGUF file lacks, by llama.cpp's rules. With a chunk size of 0, all layers see everything."""
     layers, chunk = fields["num_hidden_layers"], fields["_chunk"]
     if chunk not in {0, _GGUF_CHUNK}:
         raise UnsupportedModelError(f"chunks of {chunk} tokens, where llama.cpp computes with {_GGUF_CHUNK}")
@@ -49,8 +49,8 @@ def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Llama4:
-    """`rotates` and `sparse` say of each layer whether it has rotary positions, and experts; `dense` is the inner size
-    of the other layers' MLPs. `growth` is that of queries in layers without positions.
+    """`rotates` and `sparse`: for each layer, whether it has rotary positions, and whether it has experts. `dense`: the
+    inner size of the other layers' MLPs. `growth`: of queries in layers without positions.
     """
 
     model_type: ClassVar[str] = "llama4_text"
@@ -106,7 +106,7 @@ class Llama4:
             experts = ExpertSizes(config.num_local_experts, chosen, inner, sum(sparse), shared=inner)
         return cls(
             windows=tuple(chunk if kind == "chunked_attention" else None for kind in config.layer_types),
-            rotates=tuple(bool(each) for each in config.no_rope_layers[:layers]),  # 1: it does
+            rotates=tuple(bool(each) for each in config.no_rope_layers[:layers]),  # 1: the layer rotates
             sparse=sparse,
             experts=experts,
             dense=config.intermediate_size_mlp,
@@ -138,7 +138,7 @@ class Llama4:
 
     def _attention(self, build: ModelBuilder, prefix: str, index: int, scales: Tensor | None) -> SelfAttention:
         rotates, window, norms, shape = self.rotates[index], self.windows[index], None, build.shape
-        if self.qk_norm and rotates:  # before they turn, which leaves lengths as they are
+        if self.qk_norm and rotates:  # before rotation, which preserves lengths
             unit = torch.ones(shape.head_dim, dtype=build.embedding.dtype, device=build.embedding.device)
             norms = QKNorm(unit, unit)
         return SelfAttention(

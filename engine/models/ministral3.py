@@ -20,7 +20,7 @@ from thothy_ai.engine.models.query_growth import NO_GROWTH, QueryGrowth
 
 
 def _rope_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file has beside its rotary embedding: how much queries grow, and how attention is sharpened."""
+    """Fields of a GGUF file other than its rotary embedding: the growth of queries, and the sharpening of attention."""
     rope, sharpened = {"llama_4_scaling_beta": fields["temperature_scale"]}, fields["yarn_log_multiplier"]
     if sharpened:
         rope |= {"mscale": sharpened, "mscale_all_dim": sharpened}

@@ -42,7 +42,7 @@ class Model:
 
     @property
     def captures_between_attention(self) -> bool:
-        """Whether other steps can be, in pieces between attention."""
+        """Whether other steps can be captured in pieces between attention."""
         return self.decoder.captures_between_attention
 
     @property
@@ -85,7 +85,7 @@ class Model:
 
     @torch.inference_mode()
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
-        """The same, in `out` [R, vocab]."""
+        """As `logits`, written to `out` [R, vocab]."""
         self.decoder.logits_into(hidden, out)
 
     def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:

@@ -38,14 +38,14 @@ FeedForward = Callable[[Tensor, Tensor, Operations], Tensor]
 
 
 def _kinds(heads: Sequence[int], inner: Sequence[int]) -> Mapping[str, Any]:
-    """What a GGUF file's layers are: those with KV heads attend, those with an inner size are MLPs or experts."""
+    """The kinds of a GGUF file's layers: those with KV heads attend, those with an inner size are MLPs or experts."""
     pairs = zip(heads, inner, strict=True)
     kinds = ["full_attention" if head else "mlp" if size else "linear_attention" for head, size in pairs]
     return {"layers_block_type": kinds}
 
 
 def _nemotron_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file says otherwise: layers with experts are those with an inner size, if there are experts."""
+    """Fields that a GGUF file gives in another form: if there are experts, layers with an inner size have experts."""
     kinds = fields["layers_block_type"]
     if fields["n_routed_experts"]:
         kinds = ["moe" if kind == "mlp" else kind for kind in kinds]
@@ -75,9 +75,9 @@ class MixerLayer:
 
 @dataclass(frozen=True, slots=True)
 class NemotronH:
-    """`kinds` are the types of a checkpoint's layers, `mixers` the indices of those that have states or attend.
+    """`kinds`: the types of a checkpoint's layers. `mixers`: the indices of layers that have states or attend.
 
-    `latent`: the size of what experts work on, if it is not the model's.
+    `latent`: the size of experts' inputs, if it differs from the model's.
     """
 
     model_type: ClassVar[str] = "nemotron_h"

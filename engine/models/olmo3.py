@@ -16,7 +16,7 @@ from thothy_ai.kernels.paged import AttentionParams
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file does not say: llama.cpp stretches no positions in layers with a window."""
+    """Fields that a GGUF file lacks: as in llama.cpp, layers with a window do not stretch positions."""
     local = {"rope_type": "default", "rope_theta": fields["rope_parameters"]["rope_theta"]}
     return {"rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local}}
 

@@ -17,7 +17,7 @@ from thothy_ai.kernels.paged import AttentionParams
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """In a GGUF file a window of 0 is none. transformers wants the original context beside its rope, too."""
+    """In a GGUF file, 0 means no window. transformers needs the original context also outside the rope parameters."""
     original = fields["rope_parameters"].get("original_max_position_embeddings", fields["max_position_embeddings"])
     return {"sliding_window": fields["sliding_window"] or None, "original_max_position_embeddings": original}
 

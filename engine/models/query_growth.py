@@ -1,4 +1,4 @@
-"""Queries that grow with their position, so that attention stays as sharp in long contexts."""
+"""Scales queries with their position, so that attention stays sharp in long contexts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thothy_ai.engine.models.builder import ModelBuilder
 
 @dataclass(frozen=True, slots=True)
 class QueryGrowth:
-    """Queries are multiplied by 1 + `rate` * log(1 + place // `step`). Places begin at `first`."""
+    """Queries are multiplied by 1 + `rate` * log(1 + place // `step`), where place = position + `first`."""
 
     rate: float
     step: int

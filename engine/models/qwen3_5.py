@@ -1,4 +1,4 @@
-"""Qwen3.5 and Qwen3.6 (text): as Qwen3-Next, with an MLP in every layer and projections that are apart."""
+"""Qwen3.5 and Qwen3.6 (text): as Qwen3-Next, with an MLP in every layer and separate projections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thothy_ai.engine.models.qwen3_next import Qwen3Next
 
 
 class Qwen35(Qwen3Next):
-    """Qwen3-Next without its experts, dense."""
+    """Qwen3-Next with MLPs instead of experts."""
 
     model_type: ClassVar[str] = "qwen3_5_text"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -41,7 +41,7 @@ class Qwen35(Qwen3Next):
         partial_rotary=True,
         settings=GGUF_DELTA_SETTINGS,
         defaults=GGUF_DELTA_DEFAULTS,
-        needless=(".rope.dimension_sections",),  # of images' positions
+        needless=(".rope.dimension_sections",),  # for positions in images
         further_layers=".nextn_predict_layers",
         derived=delta_fields,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from thothy_ai.kernels.paged import AttentionParams
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Moe:
-    """`sparse` says of each layer whether it has experts, or an MLP."""
+    """`sparse`: for each layer, whether it has experts or an MLP."""
 
     model_type: ClassVar[str] = "qwen3_moe"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -40,7 +40,7 @@ class Qwen3Moe:
         },
         implied={".expert_gating_func": GGUF_SOFTMAX},
         needless=(".expert_weights_norm",),
-        derived=lambda _: {"norm_topk_prob": True},  # llama.cpp computes so, whatever the file says
+        derived=lambda _: {"norm_topk_prob": True},  # llama.cpp always does this
     )
 
     windows: Windows

@@ -1,7 +1,7 @@
 """Qwen3-Next: three layers of a gated delta net to one of gated attention, then experts beside a gated shared one.
 
-Norms multiply by 1 + w, but for the delta net's. Queries' projection has each head's gates behind its queries, and the
-delta net's has what belongs to a key head side by side: both are put in order at load.
+Norms multiply by 1 + w, except in the delta net. Checkpoints interleave each head's queries and gates in one
+projection, and the delta net's projection has each key head's rows together; both are reordered at load.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from thothy_ai.kernels.states import DeltaGates, StateShape
 
 
 class DeltaSizes(NamedTuple):
-    """Heads of the delta net, numbers of a key and of a value, and the tokens that the convolution sees."""
+    """The delta net's numbers of heads, sizes of a key and a value, and the tokens that the convolution sees."""
 
     key_heads: int
     heads: int
@@ -63,7 +63,7 @@ class DeltaSizes(NamedTuple):
 
     @classmethod
     def of(cls, config: Configuration) -> DeltaSizes:
-        """ModelLoadError for sizes that are none, or that do not divide."""
+        """ModelLoadError for invalid sizes, or sizes that do not divide."""
         names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
         for name in names:
             value = getattr(config, f"linear_{name}")
@@ -86,8 +86,8 @@ class DeltaSizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Next:
-    """`sparse` says of each layer whether it has experts, or an MLP. Qwen3.5 inherits all but the names of the delta
-    net's projections.
+    """`sparse`: for each layer, whether it has experts or an MLP. Qwen3.5 inherits all but the names of the delta net's
+    projections.
     """
 
     model_type: ClassVar[str] = "qwen3_next"
@@ -203,9 +203,9 @@ class Qwen3Next:
         )
 
     def _projection(self, build: ModelBuilder, prefix: str) -> Linear:
-        """Queries, keys, values, gates, and what is learned and forgotten: all of a kind together."""
+        """The delta net's input projection, grouped by kind: queries, keys, values, gates, and inputs of both gates."""
         delta, device = self.delta, build.embedding.device
-        shared = delta.heads // delta.key_heads  # heads of a key head
+        shared = delta.heads // delta.key_heads  # value heads per key head
         by_key_head = {
             prefix + "in_proj_qkvz": (delta.keys, delta.keys, shared * delta.values, shared * delta.values),
             prefix + "in_proj_ba": (shared, shared),
@@ -235,6 +235,6 @@ def _add_norm(build: ModelBuilder, name: str, before: Linear) -> AddRMSNorm:
 
 
 def _by_kind(sizes: tuple[int, ...], groups: int) -> Tensor:
-    """Where rows are, in the order of their kinds, of which each of `groups` has so many (`sizes`) side by side."""
+    """Indices of rows in order of their kind; a checkpoint has, for each of `groups`, `sizes` rows of the kinds."""
     rows = torch.arange(groups * sum(sizes)).view(groups, -1)
     return torch.cat([kind.flatten() for kind in rows.split(sizes, dim=1)])

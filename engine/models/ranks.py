@@ -21,12 +21,12 @@ class Ranks(Protocol):
 
     @property
     def rank(self) -> int:
-        """This one's number, from 0 on."""
+        """This rank's number, from 0 on."""
         ...
 
     @property
     def size(self) -> int:
-        """Ranks that share the model, this one included."""
+        """The number of ranks that share the model, this one included."""
         ...
 
     def all_reduce(self, tensor: Tensor, /) -> Tensor:
@@ -78,9 +78,9 @@ class Share:
         return self.size == 1
 
     def part(self, units: int) -> slice:
-        """This rank's units; where there are fewer than ranks, neighbouring ranks have the same one.
+        """This rank's units; with fewer units than ranks, neighbouring ranks share one.
 
-        UnsupportedModelError where neither number divides the other.
+        UnsupportedModelError if neither number divides the other.
         """
         if units % self.size and self.size % units:
             raise UnsupportedModelError(f"{units} does not divide by {self.size} ranks")
@@ -88,7 +88,7 @@ class Share:
         return slice(first, first + max(1, units // self.size))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """This rank's part of a tensor whose first axis is of units."""
+        """This rank's part of a tensor whose first axis has the units."""
         return tensor if self.whole else tensor[self.part(len(tensor))].clone()
 
 

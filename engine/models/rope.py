@@ -1,4 +1,4 @@
-"""The rotary frequencies of a configuration, and the context that they reach.
+"""The rotary frequencies of a configuration, and the context length that they support.
 
 Dynamic and long rotary embeddings depend on a length. As in vLLM, this is the context length that the engine serves, so
 that all keys in the KV cache are of one kind, and a prefix is the same for every sequence.
@@ -25,8 +25,8 @@ _FIELDS = (
     "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
     "max_position_embeddings", "factor", "mrope_section", "mrope_interleaved",  # text has one axis
 )  # fmt: skip
-_OF_FAMILY = {"ministral3": ("llama_4_scaling_beta",)}  # which its attention uses
-_FIELDS_OF = {  # more of them, by type
+_OF_FAMILY = {"ministral3": ("llama_4_scaling_beta",)}  # fields that the family's attention uses
+_FIELDS_OF = {  # further fields, by type
     "default": (),
     "linear": (),
     "proportional": (),
@@ -62,7 +62,7 @@ class Rope:
     stretch: Stretch | None = None
 
     def within(self, context: int) -> Rope:
-        """The same for a context of at most `context` tokens."""
+        """The rotary embedding for a context of at most `context` tokens."""
         return self if self.stretch is None else replace(self, inverse_frequencies=self.stretch.at(context))
 
 
@@ -94,8 +94,8 @@ class DynamicNTK:
 
 
 def read_ropes(config: Configuration, head_dim: int, local_dim: int | None = None) -> tuple[Rope, Rope | None]:
-    """The rotary embedding of most layers, and that of layers with a sliding window where they have their own, for
-    heads of `local_dim` if theirs are of another size.
+    """The rotary embedding of most layers, and of layers with a sliding window if they have their own, whose
+    heads have size `local_dim` if it differs.
 
     UnsupportedModelError for a kind that is not implemented.
     """
@@ -109,7 +109,7 @@ def read_ropes(config: Configuration, head_dim: int, local_dim: int | None = Non
 
 
 def extended_context(config: Configuration) -> int:
-    """Positions that the configuration's rotary embedding reaches: yarn's and dynamic scaling extend what it says."""
+    """The number of positions that rotary embedding supports; yarn and dynamic scaling extend the configured one."""
     said: int = config.max_position_embeddings
     if config.model_type in _LONGER:
         said = getattr(config, "model_max_length", None) or said
@@ -144,7 +144,7 @@ def _rope(config: Configuration, head_dim: int, layer_type: str | None) -> Rope:
         case "linear" | "proportional" | "llama3":
             return _fixed(_SCALED[kind](parameters, dimensions))
         case "yarn":
-            truncate = config.rope_parameters.get("truncate", True)  # of all layers alike
+            truncate = config.rope_parameters.get("truncate", True)  # the same for all layers
             return _fixed(rope_scaling.yarn(parameters, dimensions, context, truncate=truncate))
         case "dynamic":
             ntk = DynamicNTK(parameters["rope_theta"], dimensions, parameters["factor"], context)

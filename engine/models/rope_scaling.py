@@ -1,6 +1,6 @@
 """Rotary frequencies that a configuration scales for contexts beyond the one of pretraining, computed in float32.
 
-`parameters` are a configuration's `rope_parameters`; what may be missing there has transformers' defaults.
+`parameters` are a configuration's `rope_parameters`; optional ones have transformers' defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SINGULAR = 0.001  # instead of a width of 0
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Frequencies [dimensions / 2] float32, and what cosines and sines are multiplied by."""
+    """Frequencies [dimensions / 2] float32, and the factor of cosines and sines."""
 
     frequencies: Tensor
     scaling: float = 1.0
@@ -36,7 +36,7 @@ def linear(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
 
 
 def proportional(parameters: Mapping[str, Any], head_dim: int) -> Scaled:
-    """Only the first share of a head's pairs turns, by the frequencies that they have among all (Gemma 4)."""
+    """Only the first part of a head's pairs rotates, with the same frequencies as in a full rotation (Gemma 4)."""
     turned = int(parameters.get("partial_rotary_factor", 1.0) * head_dim // 2)
     frequencies = plain(parameters["rope_theta"], head_dim) / parameters.get("factor", 1.0)
     frequencies[turned:] = 0.0
@@ -44,7 +44,7 @@ def proportional(parameters: Mapping[str, Any], head_dim: int) -> Scaled:
 
 
 def llama3(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
-    """Long waves are stretched, short ones kept, and those between in part (Llama 3.1; Meta, 2024)."""
+    """Long waves are stretched, short ones kept, and those between partly stretched (Llama 3.1; Meta, 2024)."""
     factor, context = parameters["factor"], parameters["original_max_position_embeddings"]
     slow, fast = parameters["low_freq_factor"], parameters["high_freq_factor"]
     frequencies = plain(parameters["rope_theta"], dimensions)
@@ -70,7 +70,7 @@ def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, trunca
         bounds = [math.floor(bounds[0]), math.ceil(bounds[1])]
     low, high = max(bounds[0], 0), min(bounds[1], dimensions - 1)
     pairs = torch.arange(dimensions // 2, dtype=torch.float32)
-    kept = 1 - ((pairs - low) / (high - low or _SINGULAR)).clamp(0, 1)  # from pair `low` to `high`, less and less
+    kept = 1 - ((pairs - low) / (high - low or _SINGULAR)).clamp(0, 1)  # decreasing from pair `low` to `high`
     scaling: float | None = parameters.get("attention_factor")
     if scaling is None:
         scale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
@@ -102,5 +102,5 @@ def _factor(parameters: Mapping[str, Any], context: int) -> float:
 
 
 def magnitude(factor: float, scale: float) -> float:
-    """By how much YaRN sharpens attention for contexts that many times as long."""
+    """YaRN's factor that sharpens attention for contexts `factor` times as long."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

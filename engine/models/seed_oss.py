@@ -1,4 +1,4 @@
-"""Seed-OSS: Llama with biases on queries, keys and values, and others where its configuration says so."""
+"""Seed-OSS: Llama with biases on queries, keys and values, and others if the configuration says so."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ States = tuple[StateShape | None, ...]  # by layer: the state it keeps per row; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """`local_rope` is for layers with a sliding window, where they rotate by other frequencies than `rope`. `states` is
-    empty where no layer is recurrent.
+    """`local_rope` is for layers with a sliding window, if they rotate by other frequencies than `rope`. `states` is
+    empty if no layer is recurrent.
 
-    `kv_heads`: those of each layer; empty where all have `num_kv_heads` of `head_dim`. `kv_sources`: of each layer, the
-    index of the one whose keys and values it reads; empty where each reads its own. `latent`: of all layers, which then
-    have one KV head of its size; None: they attend otherwise.
+    `kv_heads`: each layer's KV heads; empty if all have `num_kv_heads` of `head_dim`. `kv_sources`: for each layer, the
+    index of the layer whose keys and values it reads; empty if each reads its own. `latent`: the latents of all layers,
+    which then have one KV head of that size; None: no latents.
     """
 
     vocab_size: int
@@ -71,20 +71,20 @@ class ModelShape:
 
     @property
     def attended(self) -> tuple[KVHeads | None, ...]:
-        """The keys and values that each layer attends to; None: it is recurrent."""
+        """The keys and values that each layer attends to; None for recurrent layers."""
         heads = self.kv_heads or (self.usual_heads,) * self.num_layers
         states = self.states or (None,) * self.num_layers
         return tuple(each if state is None else None for each, state in zip(heads, states, strict=True))
 
     @property
     def other_heads(self) -> tuple[KVHeads, ...]:
-        """The keys and values beside `usual_heads` that some layer attends to."""
+        """The keys and values other than `usual_heads` that some layer attends to."""
         kinds = dict.fromkeys(heads for heads in self.attended if heads is not None)
         return tuple(heads for heads in kinds if heads != self.usual_heads)
 
     @property
     def kept(self) -> tuple[KVHeads | None, ...]:
-        """The keys and values that each layer keeps of a token; None: a state instead, or another layer's are read."""
+        """The keys and values that each layer keeps of a token; None if it keeps a state, or reads another layer's."""
         sources = self.kv_sources or range(self.num_layers)
         pairs = enumerate(zip(self.attended, sources, strict=True))
         return tuple(heads if source == index else None for index, (heads, source) in pairs)
@@ -109,8 +109,8 @@ class ModelShape:
         return sum(queries) + sum(pairs) + sum(recurrent)
 
     def _latent_width(self, latent: LatentSizes) -> int:
-        """The same of one layer with latents: what is multiplied with the hidden state, and what with less, as if it
-        were.
+        """The `mixer_width` of one layer with latents; projections from smaller inputs count in proportion to the
+        hidden size.
         """
         expanded = latent.rank * (latent.plain + latent.value)
         width = latent.kept.size + self.num_heads * latent.value

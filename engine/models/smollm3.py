@@ -12,10 +12,10 @@ from thothy_ai.engine.models.llama import Llama
 
 
 class SmolLM3(Llama):
-    """A Llama in which not all layers rotate."""
+    """A Llama without rotary positions in some layers."""
 
     model_type: ClassVar[str] = "smollm3"
-    # Every fourth layer is without positions; such a file does not say so, and transformers does by default.
+    # A GGUF file does not say that every fourth layer has no positions, which is transformers' default.
     gguf: ClassVar[GGUFNames | None] = GGUFNames("smollm3", GGUF_LLAMA_LAYER, interleaved=True)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""State spaces of Mamba-2, as families read their sizes and build them."""
+"""Reads the sizes of Mamba-2's state spaces from a configuration, and builds them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NO_LIMIT = [0.0, float("inf")]
 
 @dataclass(frozen=True, slots=True)
 class SpaceSizes:
-    """`groups` of heads share what values are written and read by; a convolution sees `width` tokens.
+    """Each of `groups` of heads shares B and C; the convolution sees `width` tokens.
 
-    `bias` is that of the projection into the space, `output_bias` that out of it. Results are normalized in
-    `norm_groups`; 0: they are gated only. ModelLoadError for sizes that do not divide.
+    `bias`: whether the projection into the space has one; `output_bias`: the same for the one out of it. Results are
+    normalized in `norm_groups`; 0: they are gated only. ModelLoadError for sizes that do not divide.
     """
 
     heads: int
@@ -36,7 +36,7 @@ class SpaceSizes:
 
     @classmethod
     def read(cls, config: Configuration, *, output_bias: bool, norm_groups: int) -> Self:
-        """By the fields that Granite 4 and Falcon-H1 have in common."""
+        """Read the fields that Granite 4 and Falcon-H1 have in common."""
         require_no_limit(config.time_step_limit)
         return cls(
             heads=config.mamba_n_heads,
@@ -68,7 +68,7 @@ class SpaceSizes:
         return StateShape(channels, self.width - 1, self.heads, self.values, self.keys)
 
     def build(self, build: ModelBuilder, prefix: str, factors: Tensor | None = None) -> StateSpace:
-        """`factors`: of what is projected into the space, by row."""
+        """`factors`: multipliers of the rows of the projection into the space."""
         hidden, channels = build.shape.hidden_size, self.state.channels
         offset, skip = (build.exact(prefix + name, self.heads) for name in ("dt_bias", "D"))
         return StateSpace(
@@ -84,6 +84,6 @@ class SpaceSizes:
 
 
 def require_no_limit(limit: object) -> None:
-    """UnsupportedModelError if the steps of state spaces are kept within a `time_step_limit`."""
+    """UnsupportedModelError if a `time_step_limit` bounds the steps of state spaces."""
     if isinstance(limit, list) and limit != _NO_LIMIT:
         raise UnsupportedModelError(f"a time_step_limit of {limit} is not implemented")

@@ -1,4 +1,4 @@
-"""Where a model's tensors come from, and the forms of a linear layer's weight."""
+"""The protocols of a source of tensors and of packed weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PackedWeight(Protocol):
     def inputs(self) -> int: ...
 
     def joined(self, below: Sequence[PackedWeight], /) -> PackedWeight | None:
-        """This weight with others `below` it, of the same inputs; None if the format can't hold them in one."""
+        """This weight with the rows of others `below` it, of the same inputs; None if the format can't join them."""
         ...
 
     def reordered(self, order: Tensor, /) -> PackedWeight:
@@ -91,10 +91,10 @@ class TensorSource(Protocol):
 
 
 def stacked(parts: Sequence[Weight]) -> list[Weight]:
-    """Weights of the same inputs, below each other: neighbours of one format are joined where it allows that."""
+    """Stack weights of the same inputs; neighbours of one format are joined if it allows that."""
 
     def form(weight: Weight) -> type:
-        return Tensor if isinstance(weight, Tensor) else type(weight)  # whichever subclass it is
+        return Tensor if isinstance(weight, Tensor) else type(weight)  # including its subclasses
 
     return [weight for _, run in groupby(parts, key=form) for weight in _joined(list(run))]
 
@@ -116,7 +116,7 @@ def num_rows(weight: Weight) -> int:
 
 
 def _joined(run: list[Weight]) -> list[Weight]:
-    """Weights of one format as one, if that is possible."""
+    """Join weights of one format into one, if possible."""
     plain = [weight for weight in run if isinstance(weight, Tensor)]
     quantized = [weight for weight in run if isinstance(weight, Quantized)]
     packed = [weight for weight in run if not isinstance(weight, Tensor | Quantized)]

@@ -1,6 +1,7 @@
 """The engine's interface: requests in, deltas and results out, and its statistics.
 
-Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
+Its types are plain dataclasses of plain values, without torch or pydantic, so that any process can import them and
+send them as msgpack.
 """
 
 from thothy_ai.engine.api.adapters import AdapterInfo

@@ -1,6 +1,6 @@
-"""The engine's interface: requests in, deltas and results out, and its statistics.
+"""A generation request and what comes back: deltas, choices, the result and its usage; also the engine's identity.
 
-Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
+A request checks itself: InvalidRequestError names the field that is out of range or does not go with another.
 """
 
 from __future__ import annotations

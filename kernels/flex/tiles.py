@@ -41,7 +41,7 @@ class Tiles:
     def of(
         cls, rows: Tensor, starts: Tensor, firsts: Tensor, counts: Tensor, heads: int, height: int, split: int = 1
     ) -> Self:
-        """Of tiles whose first tokens are `starts` [N] of the step, at positions `firsts` [N]; `counts` [N] tokens."""
+        """Tiles of `counts` [N] tokens each; the first ones are `starts` [N] in the step, at positions `firsts` [N]."""
         line = torch.arange(height, device=rows.device)
         place = torch.minimum(line // heads, counts[:, None] - 1)
         return cls(
@@ -57,8 +57,8 @@ class Tiles:
 
     @classmethod
     def decoding(cls, batch: AttentionBatch, heads: int, height: int, split: int = 1) -> Self:
-        """`split` tiles for each sequence that decodes, and for a single one twice as many: torch compiles another
-        kernel for sizes of 1. Nothing is asked of the host, so that a graph may have them.
+        """`split` tiles for each sequence that decodes; twice as many for a single sequence, since torch compiles
+        another kernel for sizes of 1. The host never waits, so that CUDA graphs can capture this.
         """
         count = batch.num_decode
         members = torch.arange(max(2, count), device=batch.rows.device).clamp(max=count - 1).repeat_interleave(split)
@@ -67,7 +67,7 @@ class Tiles:
 
     @classmethod
     def prefilling(cls, batch: AttentionBatch, heads: int, height: int) -> Self:
-        """As many tiles for each other sequence as its queries need, two at least."""
+        """The tiles for the queries of each sequence that does not decode; a single tile is repeated, as above."""
         step = height // heads
         starts = tuple(accumulate(batch.query_lens, initial=0))
         tiles = [
@@ -78,18 +78,18 @@ class Tiles:
         ]
         tiles = tiles * 2 if len(tiles) == 1 else tiles
         device = batch.rows.device
-        # From pageable memory, the host would wait for what it has launched.
+        # Pinned, since a copy from pageable memory would make the host wait for launched kernels.
         columns = torch.tensor(tiles, dtype=torch.int64, pin_memory=device.type == "cuda").T
         members, first_tokens, firsts, counts = columns.to(device, non_blocking=True)
         return cls.of(batch.rows[members], first_tokens, firsts, counts, heads, height)
 
 
 class SeenKeys(NamedTuple):
-    """What N tiles see of one table's blocks: ids [N, B] of which the first are valid, and how many [N].
+    """The blocks of one table that N tiles see: lists of ids [N, B], and how many of each are valid [N].
 
-    Of a block of `parts`, some queries see some tokens; of a block of `wholes`, all queries see all.
-    `tables` [N, B]: each tile's block table. `places` [num_blocks]: a block's place in the tables that have it, which
-    is the same in all: only sequences that begin alike share blocks.
+    `parts` are blocks of which some queries see only some tokens, `wholes` those of which all queries see all tokens.
+    `tables` [N, B]: each tile's block table. `places` [num_blocks]: a block's place in every table that has it. It is
+    the same in all of them, since only sequences with the same beginning share blocks.
     """
 
     parts: Tensor
@@ -101,7 +101,7 @@ class SeenKeys(NamedTuple):
 
     @classmethod
     def of(cls, tiles: Tiles, table: Tensor, params: AttentionParams, block_size: int, num_blocks: int) -> Self:
-        """By a block table [rows, B]."""
+        """The keys seen through block tables [rows, B]."""
         tables, place = table.index_select(0, tiles.rows).long(), torch.arange(table.shape[1], device=table.device)
         begin = _lowest(tiles.firsts, params) // block_size
         end = tiles.lasts // block_size + 1
@@ -110,10 +110,10 @@ class SeenKeys(NamedTuple):
         before = (whole - begin)[:, None]
         parts = torch.where(place < before, begin[:, None] + place, after[:, None] + place - before)
         seen = (place >= begin[:, None]) & (place < end[:, None])
-        # Of the others, some are stale, and belong to other sequences: they go to a spare slot that nothing reads.
+        # Unseen entries can be stale and belong to other sequences; they go to a spare slot that nothing reads.
         places = torch.zeros(num_blocks + 1, dtype=torch.int32, device=table.device)
         places[torch.where(seen, tables, num_blocks)] = place.int()
-        # Of a run of tiles, each has its share of whole blocks, and the first one has the others.
+        # Each tile of a run has a share of the whole blocks, and the first tile also has the partial blocks.
         turn = torch.arange(len(whole), device=table.device) % tiles.split
         share = -((whole - after) // tiles.split)
         start = whole + turn * share
@@ -128,7 +128,7 @@ class SeenKeys(NamedTuple):
 
 
 def _lowest(positions: Tensor, params: AttentionParams) -> Tensor:
-    """The first position that queries at these see."""
+    """The first position that queries at `positions` see."""
     return params.first_seen(positions).clamp(min=0)
 
 
@@ -137,6 +137,6 @@ def _gathered(tables: Tensor, places: Tensor) -> Tensor:
 
 
 def heights(heads: int, least: int, most: int) -> Sequence[int]:
-    """Lines of a tile with one token, and of one with as many as `most` allows: powers of two."""
+    """The number of lines of a tile with one token, and of one with at most `most` lines: powers of two."""
     low = max(least, 1 << (heads - 1).bit_length())
     return low, max(low, 1 << (most.bit_length() - 1))

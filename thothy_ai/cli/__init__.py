@@ -1,4 +1,4 @@
-"""The `thothy` command. Its commands are imported when they are run, and what is heavy inside them, to start fast."""
+"""The `thothy` command. To start fast, commands are imported when they are run, and heavy modules inside them."""
 
 from __future__ import annotations
 

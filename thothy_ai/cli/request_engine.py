@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def engine_for(
     settings: Settings, model: Path | None, rows: int = 8, verifier: Path | None = None
 ) -> Iterator[Endpoint]:
-    """Where the running engine is. If none is configured, or a model or verifier is given, one is started and stopped.
+    """The endpoint of the running engine. If none is configured, or a model or verifier is given, an engine is started
+    for the block and stopped.
 
-    `rows` is the maximum number of requests that one started here runs at once.
+    `rows` is the maximum number of requests that an engine started here runs at once.
     """
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.embedded.engine import temporary_engine

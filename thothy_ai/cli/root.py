@@ -40,7 +40,7 @@ class RootGroup(TyperGroup):
             code = self._run(*args, **extra)
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout at exit
             code = FAILED
         except typer.Exit as ended:
             code = ended.exit_code

@@ -1,7 +1,7 @@
 """Shared by all commands: one-line errors, exit codes, settings, model, database connection, confirmation.
 
-Exit codes: 0 success; 1 the command failed, or the answer is no; 2 what the user typed or set is wrong; 3 no engine
-serves the jobs that are left; 130 Ctrl-C.
+Exit codes: 0 success; 1 the command failed, or the answer is no; 2 wrong input or settings; 3 no engine serves the
+remaining jobs; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def user_name() -> str:
 
 
 def operator() -> str:
-    """Who runs this command, and where: shown beside what was changed."""
+    """Who runs this command, and where; it is recorded with changes."""
     return f"{user_name()} on {socket.gethostname()}"
 
 
 def door_address(settings: Settings) -> str:
-    """Where the HTTP server listens, as people on this machine reach it."""
+    """The address at which people on this machine reach the HTTP server."""
     host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
     return f"{'https' if settings.http_tls_certificate else 'http'}://{host}:{settings.http_port}"
 
@@ -93,7 +93,7 @@ def _warn_once(message: str) -> None:
 
 
 def find_model(settings: Settings, given: Path | None) -> Path:
-    """The model given, or that of the settings, or the bundled one. Raises `BadParameter` if it does not exist."""
+    """The given model, otherwise the settings' model or the bundled one. Raises `BadParameter` if it does not exist."""
     from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 
     path = given or settings.model or bundled_model_path()

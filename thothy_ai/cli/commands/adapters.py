@@ -162,7 +162,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def parsed(given: Sequence[str]) -> dict[str, Path]:
-    """Folders by adapters' names, of texts such as acme=FOLDER. Raises `BadParameter`."""
+    """The folders by adapter name, from texts such as acme=FOLDER. Raises `BadParameter`."""
     from thothy_ai.engine.api.adapters import adapters_of
     from thothy_ai.engine.api.errors import InvalidRequestError
 
@@ -177,7 +177,7 @@ def parsed(given: Sequence[str]) -> dict[str, Path]:
 
 
 def parsed_beside(model: Path | None, model_name: str | None, given: Sequence[str]) -> dict[str, Path]:
-    """The same of an engine with this model, whose name none of them may have."""
+    """As `parsed`, for an engine with this model, whose name no adapter may have."""
     from thothy_ai.engine.api.identity import identity_of
     from thothy_ai.engine.api.options import EngineOptions
 
@@ -188,12 +188,12 @@ def parsed_beside(model: Path | None, model_name: str | None, given: Sequence[st
 
 
 def _report(refusal: str) -> None:
-    """Print one line to standard error; the other engines are asked all the same."""
+    """Print one line to standard error; the other engines are still asked."""
     typer.echo(f"thothy: {printable(' '.join(refusal.split()))}", err=True)
 
 
 def _engines(database: Engine, model: str | None, *, one_model: bool = True) -> list[EngineStatus]:
-    """The engines of this machine, of this model."""
+    """The engines of this machine that serve this model."""
     from thothy_ai.admin.adapters import engines_here
 
     found = engines_here(database, model)

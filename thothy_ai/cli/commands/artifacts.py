@@ -38,7 +38,7 @@ COLUMNS = {
     "idempotency_key": Column("key", drop=4),
 }
 Approved = Annotated[bool, typer.Option("--approved", help="Only artifacts that a person has approved.")]
-_LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the extension of a name that is hardly a folder's
+_LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # an extension that hardly any folder has
 
 
 @app.command("list")
@@ -147,7 +147,7 @@ def export(
     from thothy_ai.admin.artifacts import stream_artifacts
     from thothy_ai.producer.drafts import load_kinds
 
-    load_kinds(load_settings())  # a kind of one's own says how its artifacts are published
+    load_kinds(load_settings())  # kinds say how their artifacts are published
     form = _format_of(to, chosen)
     if per is Grouping.SOURCE and (form not in FOLDER_FORMATS or is_output(to)):
         usage("--per source goes to a folder, with --format json, md or html")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 MAX_SEED = 2**63 - 1
-SEED_BITS = 32  # of one that is drawn: short enough to be typed again
+SEED_BITS = 32  # of a drawn seed, short enough to type again
 
 Model = Annotated[
     Path | None,
@@ -113,7 +113,7 @@ def ask(
 
     Example: thothy ask --prompt "Write a haiku about a queue." --max-tokens 40 --n 3
     """
-    if (kind := ctx.invoked_subcommand) is not None:  # options before the kind are those of a plain prompt
+    if (kind := ctx.invoked_subcommand) is not None:  # options before the kind belong to a plain prompt
         for name in ctx.params:
             source = ctx.get_parameter_source(name)
             if source is not None and source.name == "COMMANDLINE":
@@ -137,7 +137,7 @@ def ask(
 
 
 def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
-    """From NAME=VALUE; a value is JSON, or else a text as it stands."""
+    """Template options from NAME=VALUE. A value is JSON if it can be read as such, otherwise text."""
     from thothy_ai.engine.api.errors import InvalidRequestError
     from thothy_ai.engine.api.template_options import check_template_options
 
@@ -160,7 +160,7 @@ def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
 def _run(
     settings: Settings, prompt: Prompt, seed: int | None, attempts: int, model: Path | None, as_json: bool
 ) -> None:
-    """Ask, show and exit: 0 for an accepted output, 1 for another, 130 after Ctrl-C."""
+    """Ask, show and exit: 0 for an accepted output, 1 for any other, 130 after Ctrl-C."""
     from thothy_ai.cli.request_engine import engine_for
     from thothy_ai.cli.views.ask import AskView
     from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError, PromptTooLongError
@@ -181,7 +181,7 @@ def _run(
 
 
 async def _ask(endpoint: Endpoint, prompt: Prompt, seeds: Iterable[int], view: AskView) -> bool:
-    """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
+    """Try as a worker does, with the next seed as long as outputs are rejected for a reason that allows a retry."""
     from thothy_ai.evaluation.connection import connected
     from thothy_ai.plans.context import context_of
 

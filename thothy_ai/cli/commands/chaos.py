@@ -51,7 +51,7 @@ def chaos(
 
     settings = load_settings()
     configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # errors are expected here
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     model = (settings.model or bundled_model_path()) if engine is ChaosEngine.REAL else None
     options = ChaosOptions(seed, jobs, faults, model, minutes, engines)
     try:

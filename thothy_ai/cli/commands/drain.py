@@ -78,7 +78,7 @@ def drain(
 
 
 def _conclude(last: DrainStatus, limit: float | None, *, quiet: bool) -> None:
-    """Say what is left, and exit with an error if it was waited for. `quiet`: print only to standard error."""
+    """Say what is left, and exit with an error if the command waited for it. `quiet`: print only to standard error."""
     if last.stranded:
         named = unserved_sentences(last.obstacles) if last.obstacles else ()
         fail(f"no engine can run what is left. {' '.join(named)}", UNSERVED)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**62
 URL_SCHEMES = ("unix://", "tcp://")
-MODEL_ROWS = 32  # of an engine that is started for it
+MODEL_ROWS = 32  # of an engine started for the command
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -143,7 +143,7 @@ def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification:
 
 
 def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:
-    """The requests as JSON values, with their defaults. Raises `BadParameter`."""
+    """The cases' requests as JSON values, with defaults. Raises `BadParameter`."""
     from thothy_ai.errors import ThothyError
     from thothy_ai.evaluation.ask import request_body
     from thothy_ai.evaluation.run import Trial
@@ -160,7 +160,7 @@ def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed
 def _results(
     settings: Settings, kind: AnyKind, trial: Trial, cases: Sequence[Case], model: Path | None, against: str | None
 ) -> list[EvaluationResult]:
-    """Of the first engine, and of what it is compared with, one after the other."""
+    """The results of the first engine and of each one it is compared with, one after the other."""
     from thothy_ai.cli.request_engine import engine_for
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.evaluation.results import read_result
@@ -224,7 +224,7 @@ def _run_injections(
     chosen = []
     for injection in cases.injections()[:limit]:
         request = dict(injection.request)
-        if "target_locale" in kind.request.model_fields:  # in which such a kind's requests name the language they want
+        if "target_locale" in kind.request.model_fields:  # the field in which a request names its language
             request["target_locale"] = "de-DE" if str(request.pop("locale")).startswith("en") else "en-US"
         chosen.append(replace(injection, request=request))
     trial = _trial(kind, chosen, 1, seed)
@@ -279,7 +279,7 @@ def verification(
 
 
 def _record(result: VerifierResult) -> None:
-    """Record what was measured where workers find it; without a database that answers, say so."""
+    """Record the measurement in the database for workers, or say that no database answers."""
     from thothy_ai.admin.verifiers import record_verifier
     from thothy_ai.cli.views.tables import printable
     from thothy_ai.errors import ConfigError, DatabaseError

@@ -72,14 +72,14 @@ class OpenJobFilters:
     older_than: OlderThan = None
 
     def filters(self, state: Sequence[str] | None) -> Filters:
-        """Those of a list of jobs. Raises `BadParameter`."""
+        """These filters as filters of a list of jobs. Raises `BadParameter`."""
         typed = {field.name: getattr(self, field.name) for field in fields(self)}
         older_than = typed.pop("older_than")
         until = datetime.now(UTC) - older_than if older_than is not None else None
         return Filters([JobState(each) for each in state] if state else None, until=until, **typed)
 
 
-TOO_LATE = "too late"  # of a waiting job that could not start before its deadline
+TOO_LATE = "too late"  # state of a waiting job that could not start before its deadline
 
 
 def retry(

@@ -1,4 +1,4 @@
-"""`thothy logs`: the logs of the embedded stack, also after it has ended."""
+"""`thothy logs`: the logs of the embedded stack, even after it has ended."""
 
 from __future__ import annotations
 

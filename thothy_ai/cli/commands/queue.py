@@ -132,7 +132,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def _part(**names: str | None) -> Part | None:
-    """The part of the queue that the options name; None: all of it."""
+    """The part of the queue that the options name; None: the whole queue."""
     from thothy_ai.queue.pauses import SCOPES
 
     given = [(scope, name) for scope in SCOPES if (name := names[scope]) is not None]

@@ -60,7 +60,7 @@ SHOWN = (
     "edited_by", "findings", "written", "text", "source",
 )  # fmt: skip
 KEYS = "a approve  e edit  r reject  s send back  h hold  n next  q quit"
-ESCAPE_SECONDS = 0.1  # within which the rest of an arrow key's sequence follows its first byte
+ESCAPE_SECONDS = 0.1  # within this time, the rest of an arrow key's sequence follows its first byte
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
     Action.HOLD: "held", Action.REOPEN: "reopened",
@@ -312,13 +312,13 @@ def _made(
 def _show(current: CurrentVersion) -> None:
     from thothy_ai.cli.views.review import version_lines
 
-    given = os.environ.get("COLUMNS", "")  # by who reads a pipe, such as a pager or an editor
+    given = os.environ.get("COLUMNS", "")  # set by the reader of a pipe, such as a pager or an editor
     for line in version_lines(current, terminal_width() or (int(given) if given.isdecimal() else None)):
         typer.echo(line)
 
 
 def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int | None:
-    """How many decisions were made on this artifact; None to end."""
+    """The number of decisions made on this artifact, or None to end."""
     from thothy_ai.cli.inputs.field_text import field_text
     from thothy_ai.errors import DatabaseError, ThothyError, UnknownJobError
 
@@ -340,7 +340,7 @@ def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int |
                     current = _made(engine, current, current.version, by=by, **wanted)
             except (DatabaseError, UnknownJobError):
                 raise
-            except ThothyError as error:  # somebody was first, or it cannot be decided so
+            except ThothyError as error:  # someone else decided first, or this decision is not possible
                 print_text(str(error))
                 current = _current(engine, str(waiting.job_id))
                 _show_anew(current)
@@ -349,13 +349,13 @@ def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int |
             if wanted["action"] is not Action.EDIT:
                 return made
             _show_anew(current)
-    except UnknownJobError as error:  # it was purged meanwhile
+    except UnknownJobError as error:  # the job was purged meanwhile
         print_text(f"{error}: skipped")
         return made
 
 
 def _show_anew(current: CurrentVersion) -> None:
-    """Show it, and forget the keys that were pressed before: they were not about this text."""
+    """Show the artifact, and discard keys that were pressed before, since they were not about this text."""
     import termios
 
     _show(current)
@@ -383,7 +383,7 @@ def _key(prompt: str) -> str:
 
 
 def _press(terminal: int) -> str:
-    """What one press of a key sends, or a paste: several characters, which stand for no decision."""
+    """The characters of one key press, or of a paste, which has several and stands for no decision."""
     import select
 
     sent = os.read(terminal, 4096)
@@ -397,7 +397,7 @@ def _press(terminal: int) -> str:
 
 
 def _wanted(key: str, current: CurrentVersion) -> dict[str, Any] | None:
-    """The decision that a key stands for; None if it stands for none, or the person thought better of it."""
+    """The decision that a key stands for; None if there is none, or the person changed their mind."""
     ask: dict[str, tuple[Action, str]] = {
         "r": (Action.REJECT, "Why"),
         "s": (Action.SEND_BACK, "Note for the next attempt"),
@@ -415,7 +415,7 @@ def _wanted(key: str, current: CurrentVersion) -> dict[str, Any] | None:
 
 
 def _edited(current: CurrentVersion) -> dict[str, Any] | None:
-    """What $EDITOR makes of the fields, asked again while that is no artifact's; None if nothing has changed."""
+    """The fields as edited in $EDITOR, which opens again while they are no valid artifact; None if nothing changed."""
     from thothy_ai.cli.inputs.field_text import field_text, fields_of
     from thothy_ai.errors import InvalidDecisionError
 
@@ -445,7 +445,7 @@ def _edited(current: CurrentVersion) -> dict[str, Any] | None:
 
 @contextmanager
 def _kept(current: CurrentVersion, text: str | None) -> Iterator[None]:
-    """What was written in $EDITOR, if it cannot become a version: kept in a file, and the person is told where."""
+    """If the text written in $EDITOR cannot become a version, keep it in a file, and tell the person where."""
     try:
         yield
     except BaseException:
@@ -462,7 +462,7 @@ def _keep(current: CurrentVersion, text: bytes) -> None:
 
 
 def _in_editor(current: CurrentVersion, text: str, shown: str) -> str:
-    """The text as the person's editor saves it; if that fails, what differs from what was `shown` first is kept."""
+    """The text as the person's editor saves it; if that fails, a text that differs from the one `shown` is kept."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="thothy-review-") as folder:
         file = Path(folder) / "artifact.txt"

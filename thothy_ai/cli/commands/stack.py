@@ -38,7 +38,7 @@ Ctrl-C stops everything; the queue is kept.
 """
 # Unless a setting names a port, `up` serves metrics in one of five ranges of twenty ports, or more for many engines.
 METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
-NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # as Typer reads a switch
+NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # Typer's values of a switch
 PORTS, PORTS_PER_ENGINE = 4, 2  # dispatcher, reaper, door and the reservation; an engine and its worker
 HTTP_PORTS = range(8000, 8100, 2)  # each with its reservation
 
@@ -175,9 +175,7 @@ def up(
 def _refuse_beside(
     server: str, verifier: Path | None, adapters: Sequence[str] | None, engines: str | int | None
 ) -> None:
-    """Another's server has no engine of ours that could run on GPUs of this machine, have a verifier beside it, or load
-    adapters.
-    """
+    """Refuse options of an engine with a third-party server: GPUs of this machine, a verifier, and adapters."""
     if engines:
         usage(f"THOTHY_ENGINE_URL is {server}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many")
     if verifier is not None:
@@ -204,7 +202,7 @@ def demo() -> None:
 
 @contextmanager
 def _reserved(settings: Settings, field: str, ports: Sequence[int], room: int) -> Iterator[int]:
-    """The port that is set, otherwise a free one, reserved during the block with those behind it, or 0."""
+    """The configured port, otherwise a free one, reserved for the block with the ports after it; or 0."""
     if field in settings.model_fields_set:
         yield getattr(settings, field)
         return

@@ -1,4 +1,4 @@
-"""What options and arguments complete to in a shell.
+"""Completes options and arguments in a shell.
 
 The shell runs `thothy` with the typed text in environment variables, and waits with its prompt. A failure or a slow
 database therefore completes to nothing, without a message.
@@ -15,7 +15,7 @@ from thothy_ai.cli.shell import database, load_settings
 from thothy_ai.cli.views.tables import count, short_id
 
 SECONDS = 2.0  # to complete from the database, once connected
-RECENT_JOBS = 500  # that an id is completed from
+RECENT_JOBS = 500  # from which an id is completed
 Choice = tuple[str, str]  # a value and its description
 
 

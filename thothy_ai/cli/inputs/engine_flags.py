@@ -45,7 +45,7 @@ def engine_options(given: Mapping[str, Any], settings: Settings) -> EngineOption
         setting = declared.option.setting
         if not setting or declared.name in values or (declared.name == "model" and given["null"]):
             continue
-        require = getattr(settings, f"require_{setting}", None)  # of settings without which an engine cannot run
+        require = getattr(settings, f"require_{setting}", None)  # a setting without which an engine cannot run
         value = require() if require else getattr(settings, setting)
         values[declared.name] = value.get_secret_value() if hasattr(value, "get_secret_value") else value
     return EngineOptions(**values)

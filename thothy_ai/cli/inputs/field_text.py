@@ -3,7 +3,7 @@
     == key_points.0.point
     Bakers let their dough rest for a night.
 
-Whoever leaves out the fields of an item of a list removes the item. What is not text is JSON.
+Leaving out all fields of a list's item removes the item. Values other than text are JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def field_text(body: Mapping[str, Any], note: str = "") -> str:
 
 
 def fields_of(text: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The artifact that such a text stands for, once it was edited; `body` is what it was before.
+    """The artifact that an edited text stands for; `body` is the artifact before.
 
     Raises `InvalidDecisionError`.
     """
@@ -62,7 +62,7 @@ def fields_of(text: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_lists(value: Any, before: Any) -> Any:
-    """The value with lists where they were, their items in the order of their numbers."""
+    """The value with lists restored as in `before`, their items in the order of their numbers."""
     if not isinstance(value, dict):
         return value
     if isinstance(before, list) and all(name.isdecimal() for name in value):

@@ -1,4 +1,4 @@
-"""The options and arguments that name and filter jobs, and what they stand for in the database."""
+"""The options and arguments that name and filter jobs, and how to look these up in the database."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Filters:
 
         check_kinds(engine, [self.kind] if self.kind else [])
         source = self.source
-        if self.source_file or not (source is None or _SOURCE_KEY.fullmatch(source)):  # a text, not a key or its begin
+        if self.source_file or not (source is None or _SOURCE_KEY.fullmatch(source)):  # a text, not a key or its start
             source = source_key(read_text(self.source_file) if self.source_file else source or "")
         batch_id = _batch_of(self.batch or "")
         return JobFilter(

@@ -31,7 +31,7 @@ class JobLines:
     def __init__(self, file: str) -> None:
         self.file = "standard input" if file == "-" else file
         self._path = None if file == "-" else Path(file)
-        self._numbers: list[int] = []  # of the lines that became entries
+        self._numbers: list[int] = []  # the lines that became entries
 
     def __iter__(self) -> Iterator[tuple[Request, EnqueueOptions]]:
         for number, line in self._lines():
@@ -68,11 +68,11 @@ class JobLines:
 
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
-        # An error at the end is then on this line, not on a next one.
+        # Then an error at the end names this line, not the next one.
         document = json.loads(line.rstrip(), object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
         raise InvalidJobError("line", f"is not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets
+    except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
         raise InvalidJobError("line", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InvalidJobError("line", "is not a JSON object")
@@ -92,7 +92,7 @@ def _entry(line: str) -> tuple[Request, EnqueueOptions]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, at any depth. Raises `InvalidJobError` for a key that it has twice: JSON does not say which counts."""
+    """Build an object. Raises `InvalidJobError` for a repeated key, since JSON does not say which value counts."""
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)

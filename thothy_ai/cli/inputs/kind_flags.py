@@ -44,7 +44,7 @@ class Flag:
     many: bool
     file: bool
     nested: bool
-    named: bool  # its value is JSON, or the name of one that is stored
+    named: bool  # its value is JSON, or the name of a stored value
     metavar: str
     help: str
 
@@ -58,7 +58,7 @@ class Flag:
         return "--" + self.name.replace("_", "-")
 
     def parameters(self) -> list[inspect.Parameter]:
-        """The parameters that Typer turns into options: the field's and, if it may be a file, `--FIELD-file`."""
+        """The parameters that Typer turns into options: the field's and, if it can be a file, `--FIELD-file`."""
         annotation: Any = list[str] | None if self.many else str | None
         option = typer.Option(self.option, metavar=self.metavar, help=self.help, show_default=False)
         parameters = [keyword(self.name, Annotated[annotation, option])]
@@ -104,7 +104,7 @@ def flags_of(request: type[BaseModel]) -> list[Flag]:
         ]
         named = item is Brief
         metavar = "NAME|JSON" if named else "JSON" if nested else _metavar(item)
-        # A text that no constraint keeps short may be read from a file.
+        # A text that no constraint keeps short can be read from a file.
         long = item is str and all(
             (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
             for limit in field.metadata

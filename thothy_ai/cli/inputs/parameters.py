@@ -1,4 +1,4 @@
-"""Commands whose parameters are declared elsewhere than in their signatures: by a class of options, or at run time."""
+"""Makes commands whose parameters are not in their signatures but declared by a class of options or at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 
 
 def with_parameters(run: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """`run`, for which Typer reads these parameters. It gets all of them as keyword arguments."""
+    """`run` with these parameters as its signature for Typer; it gets all of them as keyword arguments."""
     signature = inspect.Signature(list(parameters))
     run.__signature__ = signature  # type: ignore[attr-defined] # read by inspect
     run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}

@@ -1,7 +1,7 @@
 """Parses times and durations: a time without a zone is local time.
 
-One that the local clock skips in spring is refused. One that it shows twice in autumn is the first of both; with its
-offset from UTC, such as 2026-10-25T02:30+01:00, it is the other.
+A time that the local clock skips in spring is refused. A time that it shows twice in autumn means the first of the two;
+an offset from UTC, as in 2026-10-25T02:30+01:00, selects the other.
 """
 
 from __future__ import annotations

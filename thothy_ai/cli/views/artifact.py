@@ -12,7 +12,7 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
     if provenance:
         version, seed = provenance.get("version"), provenance.get("seed")
         adapter = ""
-        if of := provenance.get("adapter"):  # another's server says no digest
+        if of := provenance.get("adapter"):  # a third-party server gives no digest
             adapter = f" with the adapter {of['name']}" + (f" ({of['digest'][:12]})" if of["digest"] else "")
         yield f"Made by {provenance.get('model') or 'an unknown model'}{adapter}, prompts {version}, seed {seed}"
 

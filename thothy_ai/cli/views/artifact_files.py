@@ -82,7 +82,7 @@ def _write_sources(artifacts: Artifacts, to: Path, chosen: Format) -> int:
 
 
 def _writer(chosen: Format, *, one: bool) -> Callable[[Any], str]:
-    """What makes a file's text of one artifact, or of all artifacts of a source."""
+    """The function that makes a file's text from one artifact, or from all artifacts of a source."""
     from thothy_ai.admin.export import documents, pages
 
     match chosen:
@@ -124,7 +124,7 @@ class _Writable(Protocol):
 
 
 class _Screen:
-    """Standard output that is a terminal, which no output of a model may manipulate."""
+    """Standard output as a terminal, which a model's output must not manipulate."""
 
     def write(self, text: str, /) -> object:
         return sys.stdout.write(printable(text))

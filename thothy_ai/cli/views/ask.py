@@ -45,7 +45,7 @@ class AskView:
 
     @asynccontextmanager
     async def showing(self) -> AsyncIterator[None]:
-        """What follows the block, an error's line too, begins on a line of its own."""
+        """Begin a new line after the block, for whatever follows, such as an error."""
         try:
             yield
         finally:

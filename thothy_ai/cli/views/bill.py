@@ -58,13 +58,13 @@ def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
 
 
 def undecided_lines(bill: Bill) -> Iterator[str]:
-    """That there are no approved artifacts to be counted yet."""
+    """A line that there are no approved artifacts to count yet."""
     if bill.total.usage.with_output and not bill.total.usage.decided:
         yield from ("", "Nobody has decided on an artifact yet: what people approve per hour is not known.")
 
 
 def declared_lines(bill: Bill) -> Iterator[str]:
-    """The engines whose seconds are as their operator declares, and divided by tokens."""
+    """The engines whose seconds follow from their operator's declaration, divided by tokens."""
     if bill.declared:
         yield from (
             "",
@@ -127,7 +127,7 @@ def all_cells(total: BillLine, bill: Bill) -> list[str]:
 def _cells(
     line: BillLine, bill: Bill, idle: str, per_artifact: float | None, costs: Sequence[float | None]
 ) -> list[str]:
-    """In the order of `columns`."""
+    """The cells of a line, in the order of `columns`."""
     of, total, approved = line.usage, bill.total.usage, line.approved_per_compute_hour
     return [
         *([f"{of.requests:,}"] if total.requests else []),

@@ -23,7 +23,7 @@ from thothy_ai.cli.views.queue import obstacle_sentences
 from thothy_ai.queue.forecast.outlook import Forecast
 
 LINE_SECONDS = 5.0  # between two lines, when something has changed
-QUIET_SECONDS = 30.0  # between two lines, when nothing has
+QUIET_SECONDS = 30.0  # between two lines, when nothing has changed
 
 
 class Display(Protocol):
@@ -33,7 +33,7 @@ class Display(Protocol):
         """Show the progress. `rate`: jobs per second, None while unknown."""
 
     def say(self, sentences: Sequence[str]) -> None:
-        """Show each sentence that the last call did not have."""
+        """Show each sentence that the last call did not show."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def print_drains(drains: Sequence[RecordedDrain]) -> None:
 
 
 def took(of: RecordedDrain) -> str:
-    """How long a drain took; an ellipsis marks one that was cut after a day."""
+    """How long a drain took; an ellipsis marks a drain that was cut after a day."""
     return spell(of.seconds) if of.emptied else f"{spell(of.seconds)} …"
 
 

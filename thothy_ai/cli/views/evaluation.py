@@ -33,7 +33,7 @@ def ended_counter(total: int) -> Callable[[], None]:
 
 
 def print_results(results: Sequence[EvaluationResult]) -> None:
-    """A row per figure that any result has; two results are compared case by case, too."""
+    """A row per figure that any result has. Two results are also compared case by case."""
     first = results[0]
     on_gpu = all(result.device.startswith("cuda") for result in results)
     figures: list[tuple[str, Callable[[EvaluationResult], str]]] = [

@@ -32,7 +32,7 @@ def draw(results: Sequence[EvaluationResult], path: Path) -> None:
 
     Raises `OSError`, and `ValueError` for another suffix.
     """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hides messages on caches and fonts
     from matplotlib.figure import Figure
 
     figure = Figure((9, 4), layout="constrained")

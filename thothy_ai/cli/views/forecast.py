@@ -23,7 +23,7 @@ WHY_UNKNOWN = {
 }
 UNPROVED = "not enough history yet"
 MAX_LATE_ROWS = 10
-MIN_ARRIVALS = 0.05 / 60  # per second: fewer are shown as 0.0 jobs/min
+MIN_ARRIVALS = 0.05 / 60  # per second; less is shown as 0.0 jobs/min
 
 
 def print_forecast(made: Forecast, past: Accuracy) -> None:

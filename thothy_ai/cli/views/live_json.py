@@ -7,7 +7,7 @@ CLOSING = {"{": "}", "[": "]"}
 
 
 class LiveJson:
-    """Takes the text of JSON values in pieces. What follows one begins on a new line: a plan may make several calls.
+    """Takes the text of JSON values in pieces. Each value begins on a new line, since a plan can make several calls.
 
     Other text passes through, without its spaces.
     """

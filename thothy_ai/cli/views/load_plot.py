@@ -15,7 +15,7 @@ STYLES: Final = {"p50": "-", "p90": "--", "p99": ":"}
 
 def draw(sweep: Sweep, path: Path) -> None:
     """Write an SVG, PNG or PDF, by the path's suffix. Raises `OSError`."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hides messages on caches and fonts
     from matplotlib.figure import Figure
 
     loads, target = sweep.to_json()["loads"], sweep.options.target

@@ -36,7 +36,7 @@ def print_states(now: QueueStatus) -> None:
 
 
 def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
-    """What keeps the queue from draining, and what to type."""
+    """Sentences on what keeps the queue from draining, and what to type."""
     if seen.pause is not None:
         since = paused_since(seen.pause.changed_at, seen.pause.note)
         yield f"The queue has been {since}. `thothy queue resume` resumes it."
@@ -48,7 +48,7 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
 
 
 def unserved_sentences(seen: Obstacles) -> Iterator[str]:
-    """Which jobs wait for a model that no engine serves, and what to do."""
+    """Sentences on jobs that wait for a model that no engine serves, and what to do."""
     aliases = seen.unserved.aliases
     for name, jobs in seen.unserved.jobs.items():
         another = f"let another run them: `thothy models alias {name} MODEL`"
@@ -59,7 +59,7 @@ def unserved_sentences(seen: Obstacles) -> Iterator[str]:
 
 
 def waiting_for(jobs: int, name: str | None = None, alias_of: str | None = None) -> str:
-    """A clause on jobs whose model no engine serves. Without `name`: of models that were not named before."""
+    """A clause on jobs whose model no engine serves. Without `name`, it is about models not named before."""
     wait = f"{count(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} for"
     if name is None:
         return f"{wait} other models that no engine serves"
@@ -67,7 +67,7 @@ def waiting_for(jobs: int, name: str | None = None, alias_of: str | None = None)
 
 
 def pause_sentence(pause: Pause) -> str:
-    """What is paused, and what to type."""
+    """A sentence on what is paused, and what to type."""
     name, command = printable(pause.name), printable(pause.resume_command)
     return f"The {pause.scope} {name} has been {part_paused_since(pause)}. `{command}` resumes it."
 

@@ -23,7 +23,7 @@ OPEN_STATES = ("queued", "dispatched", "running")
 
 
 class ReportRow(NamedTuple):
-    """A figure: its name, a shorter name as the head of a column, and its format."""
+    """A figure: its name, a shorter name for the head of a column, and its format."""
 
     name: str
     head: str
@@ -94,18 +94,18 @@ def _beside_jobs(report: DrainReport) -> Iterator[str]:
 
 
 def approved(report: DrainReport) -> str:
-    """What people approved per hour, or that nobody has decided."""
+    """The artifacts that people approved per hour, or a note that no one has decided yet."""
     per_hour = report.total.approved_per_compute_hour
     return "nobody has decided yet" if per_hour is None else f"{rate(per_hour)} approved per {report.unit}"
 
 
 def drain_time(report: DrainReport) -> str:
-    """What the time from the first enqueueing to the last finish is called: over several drains, it is not one's."""
+    """The label of the time from the first enqueueing to the last finish, which can span several drains."""
     return "first to last" if report.drains > 1 else "drain time"
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:
-    """The parts with dots between them, on as few lines as hold them unbroken."""
+    """The parts with dots between them, on as few lines as possible without breaking a part."""
     lines = [parts[0]]
     for part in parts[1:]:
         longer = f"{lines[-1]} · {part}"
@@ -170,7 +170,7 @@ def _topics(report: DrainReport) -> list[list[ReportRow]]:
 
 
 def _reasons(report: DrainReport, width: int) -> Iterator[str]:
-    """The attempts without an artifact, and what they took: a column for each kind, or a row for each pair."""
+    """The attempts without an artifact and their time, by reason: a column per kind, or a row per kind and reason."""
     failed = {kind: figures for kind, figures in report.kinds.items() if figures.unsuccessful}
     attempts = {kind: Counter({key.label: n for key, n in of.unsuccessful.items()}) for kind, of in failed.items()}
     wasted = {kind: Counter({key.label: spent for key, spent in of.wasted.items()}) for kind, of in failed.items()}

@@ -1,7 +1,7 @@
-"""An artifact as `thothy review` shows it: its fields, the findings at their places, the source, what was decided.
+"""An artifact as `thothy review` shows it: its fields, the findings at their places, the source, and past decisions.
 
-Whatever the text is, the terminal is safe: control characters and overrides of its direction are replaced, each line
-that runs from right to left stands alone, and none is wider than the terminal.
+No text can manipulate the terminal: control characters and overrides of the writing direction are replaced, text that
+runs from right to left has lines of its own, and no line is wider than the terminal.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from thothy_ai.producer.decisions import leaves, meaning_checked
 if TYPE_CHECKING:
     from thothy_ai.producer.decisions import CurrentVersion, FieldChange, PastDecision
 
-EXCERPT_CHARS = 120  # of a source, on either side of what a finding is about
+EXCERPT_CHARS = 120  # of a source, on either side of a finding's passage
 SOURCE_CHARS = 400  # of a source that no finding points to
 Numbered = Sequence[tuple[int, Mapping[str, Any]]]
 
 
 def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
-    """All that a person needs to decide, in lines of at most `width` columns; None: in whole paragraphs."""
+    """Everything that a person needs for a decision, in lines of at most `width` columns; None: in whole paragraphs."""
     numbered = list(enumerate(current.findings, start=1))
     yield from _fitted(_title(current), width)
     for past in current.decisions:
@@ -39,7 +39,7 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
         yield from _fitted(f"Reopen it to decide: {current.detail}", width)
     if current.body is None:
         yield from _fitted(current.text or "There is no text.", width, "  ")
-    headed: set[int] = set()  # of findings on a whole part, which stand at its first heading
+    headed: set[int] = set()  # findings on whole parts, already shown at the part's first heading
     for part, value in leaves(current.body or {}):
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         own = [(number, each) for number, each in numbered if each["part"] == part]
@@ -60,7 +60,7 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
 
 
 def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[str]:
-    """What people have changed in what the model wrote, word by word."""
+    """People's changes to the model's text, word by word."""
     if changes:
         yield f"Changed: {count(len(changes), 'field')}"
     for change in changes:
@@ -72,7 +72,7 @@ def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[
 
 
 def word_changes(before: str, after: str) -> str:
-    """The text with `[-words-]` that went and `{+words+}` that came, as `git diff --word-diff` has them."""
+    """The text with removed `[-words-]` and added `{+words+}`, as in `git diff --word-diff`."""
     marks = {"same": "{}", "gone": "[-{}-]", "came": "{{+{}+}}"}
     return "".join(marks[each.what].format(each.text) for each in word_diff(before, after))
 
@@ -96,7 +96,7 @@ def finding_lines(numbered: Numbered, source: str, locale: str, width: int | Non
 
 
 def marked(text: str, numbered: Numbered) -> str:
-    """The text with `[1: …]` around what each finding is about, and `[1,2: …]` around what several are about.
+    """The text with `[1: …]` around the place of each finding, and `[1,2: …]` around a place with several findings.
 
     A place outside the text is not marked.
     """
@@ -126,7 +126,7 @@ def excerpt(source: str, start: Any, end: Any) -> str:
 
 
 def decision_line(past: PastDecision) -> str:
-    """Who decided what, and when."""
+    """A past decision in one line: who decided what, and when."""
     note = f": {past.note}" if past.note else ""
     return (
         f"Version {past.version}: {past.action.replace('_', ' ')} by {past.decided_by}, {local(past.decided_at)}{note}"
@@ -148,7 +148,7 @@ def _within(text: str, start: Any, end: Any) -> bool:
 
 
 def _labelled(label: str, text: str, width: int | None, indent: str = "") -> Iterator[str]:
-    """A text behind its label; below it, if it runs from right to left, as the label does not."""
+    """A text after its label, or below the label if the text runs from right to left."""
     if runs_right_to_left(text):
         yield from _fitted(label, width, indent)
         yield from _fitted(text, width, f"{indent}  ")
@@ -157,7 +157,7 @@ def _labelled(label: str, text: str, width: int | None, indent: str = "") -> Ite
 
 
 def _fitted(text: str, width: int | None, indent: str = "") -> Iterator[str]:
-    """The text in lines that fit; a word that does not, such as a Chinese sentence, is broken."""
+    """The text in lines that fit. A word that does not fit, such as a Chinese sentence, is broken."""
     from rich.cells import chop_cells
 
     room = None if width is None else max(20, width - len(indent))

@@ -1,4 +1,4 @@
-"""What `thothy eval validators` prints: how often each rule is right, on labelled texts or by people's decisions."""
+"""Prints how often each rule is right, on labelled texts or by people's decisions, for `thothy eval validators`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_declared(*, as_json: bool) -> None:
-    """Each reason, whether it rejects, and of how many labelled texts it was right: a line for each language group."""
+    """Print each reason, whether it rejects, and for how many labelled texts it was right, by language group."""
     from thothy_ai.jobs.checks.tables import table as declarations
 
     if as_json:
@@ -36,7 +36,7 @@ def print_declared(*, as_json: bool) -> None:
 
 
 def print_decided(rules: Sequence[DecidedRule], left: Sequence[RejectionReason], *, as_json: bool) -> list[str]:
-    """Each rule's precision by people's decisions. Returns the gates that are wrong too often, which is said."""
+    """Print each rule's precision by people's decisions, and name the gates that are wrong too often; returns these."""
     from thothy_ai.admin.decided_rules import MIN_DECISIONS, MIN_PRECISION
 
     unfit = [rule.reason for rule in rules if rule.unfit]

@@ -1,4 +1,4 @@
-"""Ctrl-C of a command that runs an embedded stack: the first ends the command, the second one hurries its stop.
+"""Handles Ctrl-C in a command that runs an embedded stack: the first ends the command, the second hurries the stop.
 
 `StopDisplay` observes the stack and shows what the stop waits for: on a terminal as a countdown, otherwise as a line
 per phase.
@@ -35,7 +35,7 @@ class StopDisplay:
 
     def __init__(self, *, always: bool = True) -> None:
         self.hurry = threading.Event()
-        self.open_jobs: int | None = None  # what the stack left, once it has ended
+        self.open_jobs: int | None = None  # jobs left open, once the stack has ended
         self._speaks = always
         self._requested = self._stopping = False
         self._terminal = sys.stdout.isatty()
@@ -47,18 +47,18 @@ class StopDisplay:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup
                     self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():  # the process is about to end: one more signal is no error
+        for number, handler in self._before.items():  # the process is about to end, and a further signal is no error
             signal.signal(number, signal.SIG_IGN if self._requested else handler)
 
     def begin(self) -> None:
-        """From now on a signal hurries the stop, and raises nothing."""
+        """Begin the stop; from now on a signal hurries it and raises nothing."""
         self._stopping = True
 
     def report(self, progress: StopProgress) -> None:

@@ -27,7 +27,7 @@ SHORT_ID_CHARS = 8  # the end of an id: it begins with its time, which jobs of o
 MIN_TEXT_WIDTH = 12
 GAP = 2  # between columns
 PIPE_WIDTH = 10_000  # of a console without a terminal: no limit in practice
-MAX_RULE = 200  # under the heads of a table that may be as wide as its content
+MAX_RULE = 200  # columns of the rule under the heads of a table without a terminal
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
@@ -68,7 +68,7 @@ def more_exist(found: int, limit: int) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """Print names and values beside each other. On a terminal, long values are wrapped and indented."""
+    """Print names and values side by side. On a terminal, long values are wrapped and indented."""
     width = terminal_width()
     indent = max((len(name) for name, _ in fields), default=0) + GAP
     for name, value in fields:
@@ -92,7 +92,7 @@ def layout(
     from rich.cells import set_cell_size
 
     heads = [
-        # Of a plain head, a `#` at its end marks a column of numbers.
+        # A `#` at the end of a plain head marks a column of numbers.
         column if isinstance(column, Column) else Column(column.rstrip("#"), number=column.endswith("#"))
         for column in columns
     ]
@@ -108,7 +108,7 @@ def layout(
             if heads[at].text and _width(value) > size:
                 value = set_cell_size(value, size - 1).rstrip() + "…"
             padding = " " * (size - _width(value))
-            if short and runs_right_to_left(value):  # or it would change places with such a value in the next column
+            if short and runs_right_to_left(value):  # otherwise such values of two columns would swap
                 value += "\N{LEFT-TO-RIGHT MARK}"
             fitted.append(padding + value if heads[at].number else value + padding)
         return (" " * GAP).join(fitted).rstrip()
@@ -118,9 +118,9 @@ def layout(
 
 
 def folded(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int) -> list[str]:
-    """The lines of a table that shows every column: those too many for `width` stand below, beside the first one again.
+    """The lines of a table that shows every column. Those too many for `width` follow below, after the first one again.
 
-    The first column is cut only if one other does not fit beside it.
+    The first column is cut only if not even one other fits next to it.
     """
     lines: list[str] = []
     at = 1
@@ -190,7 +190,7 @@ def _kept(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[i
 
 
 def _widths(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """The natural widths, with texts cut to what the others leave, the widest first."""
+    """The natural widths, with texts cut, the widest first, to the room that other columns leave."""
     widths = list(natural)
     texts = [at for at, head in enumerate(heads) if head.text]
     while sum(widths) + GAP * (len(widths) - 1) > width:
@@ -204,7 +204,7 @@ def _widths(heads: Sequence[Column], natural: Sequence[int], width: int) -> list
 def wrapped(value: str, width: int | None) -> list[str]:
     """The lines of a value, with its indentation, broken between words. Width None: one line.
 
-    A word is never broken, nor is a command in backquotes: it may have to be copied.
+    A word is never broken, and neither is a command in backquotes, so that it can be copied.
     """
     if width is None or _width(value) <= width:
         return [value]

@@ -1,4 +1,4 @@
-"""What a command logs while someone looks on: sentences on standard error, wrapped between words."""
+"""Logs a command's messages to a terminal: sentences on standard error, wrapped between words."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class TerminalLog(logging.Handler):
 
 
 def log_to_terminal() -> None:
-    """Let this process log so if standard error is a terminal; otherwise nothing changes."""
+    """Use this handler in this process if standard error is a terminal; otherwise nothing changes."""
     if sys.stderr.isatty():
         logging.getLogger().handlers[:] = [TerminalLog()]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def local(moment: datetime | None) -> str:
-    """Format a time in local time, to the second, or with its zone where `here` keeps that; a dash for None."""
+    """Format a time in local time, to the second, or with its zone if `here` keeps that; a dash for None."""
     if moment is None:
         return "-"
     there = here(moment)
@@ -14,7 +14,7 @@ def local(moment: datetime | None) -> str:
 
 
 def here(moment: datetime) -> datetime:
-    """The time on the local clock; the same object where the calendar ends before the local clock shows it."""
+    """The time on the local clock; unchanged if the local time would be outside the calendar."""
     try:
         return moment.astimezone()
     except OverflowError:

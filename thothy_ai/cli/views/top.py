@@ -1,4 +1,4 @@
-"""One frame of `thothy top`: made for 80 columns and 24 lines, and wider where there is room."""
+"""One frame of `thothy top`, designed for 80 columns and 24 lines; it uses more columns if there are any."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Frame:
 
 
 def render(frame: Frame, *, live: bool) -> RenderableType:
-    """A frame; a live one says how to leave it."""
+    """Draw a frame; a live one says how to leave it."""
     clock = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     title = Table.grid(expand=True)
     title.add_column()

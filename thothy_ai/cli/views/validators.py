@@ -1,4 +1,4 @@
-"""What `thothy eval validators FOLDER` prints: what gates reject in labelled texts, and what findings see."""
+"""Prints the result of `thothy eval validators FOLDER`: how many labelled texts gates reject and findings doubt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_measured(judged: Sequence[JudgedText]) -> None:
-    """Gates alone, and gates with findings: per language group, and per sort of defect."""
+    """Print tables for gates alone and for gates with findings, per language group and per sort of defect."""
     from thothy_ai.evaluation.validators import Counts, by_group, by_sort
 
     names = ("good texts", "rejected", "in doubt", "bad texts", "rejected", "rejected or in doubt")

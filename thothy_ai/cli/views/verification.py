@@ -1,4 +1,4 @@
-"""What `thothy eval verification` prints: a row per sort of defect, and what the figures mean for an operator."""
+"""Prints the result of `thothy eval verification`: a row per sort of defect, and the meaning for an operator."""
 
 from __future__ import annotations
 

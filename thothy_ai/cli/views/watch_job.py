@@ -24,7 +24,7 @@ ERASE = "\r\x1b[K"
 
 
 class Status(NamedTuple):
-    """A job's state in words. While `key` is the same, a new text replaces the old one: a new place in the queue."""
+    """A job's state in words. While `key` stays the same, a new text replaces the old one, such as its place."""
 
     key: tuple[object, ...]
     text: str
@@ -39,7 +39,7 @@ class WatchView:
         self._status: Status | None = None
         self._open = False  # the cursor is behind a status that may be rewritten, or inside an output
         self._output = LiveJson()
-        self._written = ""  # of the latest attempt, as it came
+        self._written = ""  # the latest attempt's output, as received
 
     def show(self, job: JobSnapshot) -> None:
         if self._status is None:

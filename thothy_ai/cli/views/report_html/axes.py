@@ -30,7 +30,7 @@ def count_axis(axes: Axes, *, whole: bool) -> None:
 
 
 def short_number(value: float) -> str:
-    """About four characters: 950, 1.5k, 20k, 3M."""
+    """A number in about four characters: 950, 1.5k, 20k, 3M."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{suffix}"
@@ -48,7 +48,7 @@ def time_ticks(since: datetime, until: datetime, most: int) -> list[tuple[dateti
     step = next((step for step in TICK_STEPS if span / step <= most), -(-int(span) // (most * 86400)) * 86400)
     if span > 36 * 3600:
         step = max(step, 86400)
-    start = since.astimezone().replace(tzinfo=None)  # as the wall clock counts, which may be changed meanwhile
+    start = since.astimezone().replace(tzinfo=None)  # wall-clock time, since the offset can change within the window
     tick = start.replace(hour=0, minute=0, second=0, microsecond=0)
     day = "%b %Y" if span > 300 * 86400 else "%d %b"
     clock = "%H:%M" if step >= 60 else "%H:%M:%S"

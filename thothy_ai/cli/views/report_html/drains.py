@@ -21,7 +21,7 @@ from thothy_ai.cli.views.times import local
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MIN_BARS = 12  # that there is room for: a single drain does not fill the plot
+MIN_BARS = 12  # bars that the plot has room for, so that a single drain does not fill it
 MAX_LABELS = {WIDE: 6, NARROW: 3}
 OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled": GREY}
 USES = {"useful": BLUE, "drafts to edit": ORANGE, "wasted": VERMILION, "idle": PALE}

@@ -45,7 +45,7 @@ class Plot:
     """A drawing for each width."""
 
     label: str  # for screen readers
-    legend: Mapping[str, str]  # colours by name; empty where there is only one
+    legend: Mapping[str, str]  # colours by name; empty if there is only one
     wide: str
     narrow: str
 
@@ -104,7 +104,7 @@ def yields(kinds: Mapping[str, float]) -> Plot:
 
 
 def device(seconds: Mapping[str, float]) -> Plot:
-    """The devices' time by what they did with it, as one bar."""
+    """The devices' time by use, as one bar."""
     total = sum(seconds.values())
     colours = {use: USES[use] for use in seconds if seconds[use]}
 

@@ -39,7 +39,7 @@ Draw = Callable[["Axes", int], None]
 
 def drawn(label: str, width: int, height: int, draw: Draw) -> str:
     """The drawing as SVG; sizes are in pixels."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts: the browser brings its own
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hides messages on caches and fonts
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

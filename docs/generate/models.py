@@ -54,18 +54,18 @@ def models_page() -> str:
         " does not fit, or that the engine would compute\nincorrectly, is refused before any weight is read, and the"
         " message names the reason.",
         "## Families",
-        "The `model_type` of config.json selects the family. *Checked* means that small random models of the family"
-        " give the same greedy\ntokens as `transformers` in float32, with and without preemption, chunked"
-        " prefill, overlapped steps and prefix cache, and in every\ncombination of two of these, and the same"
-        " log-probabilities in bfloat16.",
+        "The `model_type` of config.json selects the family. *Checked* means that small random models of the"
+        " family give the same greedy\ntokens as `transformers` in float32, and the same log-probabilities in"
+        " bfloat16. The tokens are compared with and without\npreemption, chunked prefill, overlapped steps"
+        " and prefix cache, and in every combination of two of these.",
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Latent attention",
-        "DeepSeek's models and GLM-4.7-Flash keep one latent of a token in each layer, which all heads attend to,"
-        " instead of each head's\nkeys and values. Several GPUs, adapters (except for `kv_b_proj`, which is dequantized"
-        " when it is loaded) and drafts work as for\nother models; `--kv-dtype fp8` and `--attention flex` are"
-        " refused. On a GPU, fewer sequences than of other models read a shared\nprefix together, since all heads are"
-        " rows of one tile; with one, decoding reads the prefix for each sequence. DeepSeek's own form of"
-        "\ntool calls is not known: such a model is asked for calls in the form that models without one have.",
+        "DeepSeek's models and GLM-4.7-Flash keep one latent per token and layer, which all heads attend to,"
+        " instead of each head's keys\nand values. Several GPUs, adapters (except for `kv_b_proj`, which is"
+        " dequantized when it is loaded) and drafts work as for other\nmodels; `--kv-dtype fp8` and"
+        " `--attention flex` are refused. On a GPU, fewer sequences than with other models read a shared"
+        "\nprefix together, since all heads are rows of one tile; if the number is 1, decoding reads the"
+        " prefix for each sequence.",
         table(
             (
                 "Model",
@@ -76,64 +76,71 @@ def models_page() -> str:
             _latents(),
         ),
         "## Text parts of multimodal checkpoints",
-        "Only the text part of these checkpoints is loaded, and requests cannot contain images. It is of one of the"
-        " families above, or runs\nthrough `transformers`. Its logits are compared with those"
-        " that `transformers` computes with the whole checkpoint for text.\nWhat a text model does to its logits is"
-        " done in a container, too, where `transformers` omits it: the scale of Cohere (Aya Vision, Command A\nVision)"
-        " and of Granite (Granite Vision), and Gemma 2's soft cap.",
+        "Only the text part of these checkpoints is loaded, and requests cannot contain images. The text part"
+        " is one of the families\nabove, or runs through `transformers`. Its logits are compared with those"
+        " that `transformers` computes for text with the whole\ncheckpoint. `transformers` omits some steps"
+        " that a text model applies to its logits when the model is in such a checkpoint; the\nengine applies"
+        " them: the scale of Cohere (Aya Vision, Command A Vision) and of Granite (Granite Vision), and Gemma"
+        " 2's soft cap.",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
-        "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"
-        " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA graphs where"
-        " a trial capture succeeds. Continuous batching,"
-        "\nprefix cache, chunked prefill, sliding windows and grammars"
-        " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
-        " attention, and one with weights that sequences do not affect each other. Attention\nwith ALiBi (BLOOM, MPT,"
-        " some Falcons) is computed by torch's FlexAttention, which reads no KV in fp8; `--attention flex` chooses"
-        " it\nfor any model but those with latents, on a GPU for one whose heads have 16 numbers or more. Checked token"
-        " for token, with\ncombinations of these:",
+        "A model in `transformers` that is none of these families runs through its `transformers` model, more"
+        " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA"
+        " graphs if a trial capture succeeds. Continuous\nbatching, prefix cache, chunked prefill, sliding"
+        " windows and grammars work as for other models. When the model is loaded, a\nforward pass without"
+        " weights checks that the paged cache can serve its attention, and a pass with weights checks that"
+        " sequences\ndo not affect each other.",
+        "Attention with ALiBi (BLOOM, MPT, some Falcons) is computed by torch's FlexAttention, which cannot"
+        " read an fp8 KV cache.\n`--attention flex` chooses FlexAttention for any other model, except models"
+        " with latents and, on a GPU, models with heads of\nfewer than 16 numbers.",
+        "Checked token for token, with combinations of these:",
         f"{listed(CHECKED)}.",
         "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),
         "## Rotary embedding",
-        "By `rope_type`, in a Llama configuration; a partial one in that of Phi-3.",
+        "Each `rope_type` was tried in a Llama configuration, partial rotary embedding in a Phi-3 configuration.",
         table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),
         "## Weights as they are stored",
-        "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. A head that"
-        " differs from the embedding is\nused even if `tie_word_embeddings` is true, as in `transformers`, with a"
-        " warning. `--weights` says how weights are kept in memory:",
+        "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. If"
+        " the head differs from the\nembedding, the head is used even if `tie_word_embeddings` is true, as in"
+        " `transformers`, with a warning. `--weights` says how\nweights are kept in memory:",
         table(("`--weights`", "What it does"), _load_formats()),
-        "Checkpoints that are already quantized, by `quantization_config`. Linear layers stay as they are. Experts in"
-        " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again"
-        " by channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are, except"
-        " that experts in fp8 blocks are rounded again, with a scale\nfor each output, which doubles the variance of"
-        " their rounding error. Quantized routers are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the"
-        " folder's tensors decide which layers are plain:",
+        "Checkpoints that are already quantized are recognized by their `quantization_config`. Linear layers"
+        " stay quantized as they are.\nExperts in int4 or int8 are dequantized one at a time to the engine's"
+        " `--dtype` when they are loaded, or quantized again by\nchannel with `--weights fp8`. Experts in"
+        " fp8, and GPT-OSS's experts in MXFP4, stay as they are, except that experts in fp8\nblocks are"
+        " rounded again with one scale per output, which doubles the variance of their rounding error."
+        " Quantized routers are\ndequantized. In GPTQ, AWQ and packed int4 checkpoints, the folder's tensors"
+        " decide which layers are plain.",
         table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
-        f"GGUF tensors: {listed(sorted(kind.name for kind in GGUF_TYPES))}. If a file is split"
-        " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
-        " linear layers of the types below stay quantized, with scales in float16; the\nembedding and all other tensors"
-        " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"
-        " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by"
-        " name, and so is any\nkey of the architecture that says what the engine does not compute. GLM-4.7-Flash's"
-        " files are those of `deepseek_v3`. Old files of\nDeepSeek-V2, V3 and R1 do not say which groups their experts"
-        " are chosen in; unless the model has 64 experts at most, they are refused.",
+        f"GGUF tensors: {listed(sorted(kind.name for kind in GGUF_TYPES))}. Tensors of other types are refused by"
+        " name, and so is any\nkey of the architecture that asks for something that the engine does not compute. If a"
+        " file is split (`NAME-00001-of-00003.gguf` and so\non), give the path of any part: all are read.",
+        "With `--weights stored`, linear layers of the types below stay quantized, with scales in float16;"
+        " the embedding and all other\ntensors are as with `auto`. If all experts of a file are in MXFP4,"
+        " they stay quantized in every family; other experts are\ndequantized when the file is converted,"
+        " also with `stored`.",
+        "GLM-4.7-Flash's files are read as files of `deepseek_v3`. Old files of DeepSeek-V2, V3 and R1 do not"
+        " say which groups their\nexperts are chosen in; they are refused, unless the model has at most 64"
+        " experts.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
-        f"Vocabularies of SentencePiece and of Gemma 4, and byte-level ones whose `tokenizer.ggml.pre` is one of"
-        f" {listed(sorted(PRE_TOKENIZATIONS))}. A file that does not\nsay how texts are split (no such key, or"
-        " `default`) is refused, and so is another rule: the model would get other tokens than it was trained on.",
+        "These vocabularies of GGUF files load: SentencePiece, Gemma 4, and byte-level vocabularies whose"
+        f" `tokenizer.ggml.pre` is one of {listed(sorted(PRE_TOKENIZATIONS))}."
+        " A file\nthat does not say how texts are split (no such key, or `default`), or that names another rule, is"
+        " refused: the model would get other tokens\nthan it was trained on.",
         "## Tokenizers",
-        "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
-        " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern.\nA tokenizer may"
-        " have tokens that the model has no embedding for, as long as its template and its beginning of a text do"
-        " without them: no\ntext under a schema has them, and a prompt with one is refused. The chat template"
-        " is that of `chat_template.jinja`, of\n`tokenizer_config.json` (the default, if it has several named ones) or"
-        " of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
-        "`config.json` list, and at the tokenizer's end of text; if `generation_config.json` lists none, also at what"
-        " the template writes after an answer.",
-        "Templates of multimodal models read what a message says as a list of parts, most others as a string. A probe"
-        " in both forms decides, for each\nrole. A template that writes it in neither is refused; the words of a"
-        " system message that a template leaves out stand before the next message.",
+        "`tokenizer.json` is used unchanged. Without it, Mistral's `tekken.json`, or `vocab.json` with"
+        " `merges.txt`, is read. If there is\nalso a `tekken.json`, `tokenizer.json` splits texts by the"
+        " pattern of `tekken.json`. A tokenizer may have tokens that the model\nhas no embedding for, as long"
+        " as the chat template and the beginning of a text do not use them: texts under a schema never"
+        "\ncontain such tokens, and a prompt with one is refused.",
+        "The chat template is read from `chat_template.jinja`, `tokenizer_config.json` (the default, if it"
+        " has several named ones) or\n`chat_template.json`. A generation ends at the tokens that"
+        " `generation_config.json` and `config.json` list, and at the\ntokenizer's end of text. If"
+        " `generation_config.json` lists none, it also ends at what the template writes after an answer.",
+        "Templates of multimodal models expect a message's content as a list of parts, most others as a"
+        " string. For each role, the engine\ntries both forms. A template that renders neither is refused. If"
+        " a template leaves out system messages, their text is put before\nthe next message.",
         "## Refused",
         "Examples, with the message:",
         table(("What", "Message"), _refused()),

@@ -23,7 +23,7 @@ from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _MAX_SHAPES = 5_000
 _MAX_CHOICES = 4_096  # combinations per value
-_MAX_DEPTH = 64  # of nested combinations
+_MAX_DEPTH = 64  # of nested schemas
 _MAX_INTERSECTED = 20_000
 _MAX_PASSES = 16  # forwards and backwards, to find the costs of recursive shapes
 _ENDLESS = 2**20  # tokens

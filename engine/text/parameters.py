@@ -34,7 +34,7 @@ _MAX_REFERENCES = 16  # in a chain
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """The value follows `schema`, as JSON. Without a schema, it is one of `texts`, each of which stands for a JSON
-    text, or an unquoted string that satisfies the schema `strings`. If `nullable`, the text `null` means no value.
+    text, or an unquoted string that satisfies the schema `strings`. If `nullable`, the text `null` stands for null.
     """
 
     name: str
@@ -133,7 +133,7 @@ def _binding(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool
 
 
 def _bounds_strings(binding: Mapping[str, Any]) -> bool:
-    """Whether it has only keywords that bound strings, with valid expressions."""
+    """Whether it has only keywords that bound strings, whose pattern and format are texts."""
     are_texts = all(isinstance(binding.get(key, ""), str) for key in ("pattern", "format"))
     return are_texts and binding.keys() <= {"type", *_BOUNDS}
 

@@ -122,24 +122,6 @@ PYTHON = CallForm(
 GEMMA = CallForm(
     "<|tool_call>", "call:", "{", "}", "<tool_call|>", again="", pairs=PairForm("", ":", "", between=",", quote='<|"|>')
 )  # Gemma 4
-
-
-def _deepseek(words: str) -> str:
-    """The special token of these words, in DeepSeek's full-width brackets."""
-    return f"<\uff5c{words.replace(' ', chr(0x2581))}\uff5c>"
-
-
-DEEPSEEK = CallForm(  # V3.1
-    _deepseek("tool calls begin"), _deepseek("tool call begin"), _deepseek("tool sep"), _deepseek("tool call end"),
-    _deepseek("tool calls end"), between="",
-)  # fmt: skip
-FENCED = replace(  # V3 and R1
-    DEEPSEEK,
-    before_name=f"{DEEPSEEK.before_name}function{DEEPSEEK.after_name}",
-    after_name="\n```json\n",
-    after_arguments=f"\n```{DEEPSEEK.after_arguments}",
-    between="\n",
-)
 CHANNELS = CallForm("<|channel|>commentary to=functions.", "", " <|constrain|>json<|message|>", "")  # gpt-oss
 _CHANNELS = (("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"), ("<|channel|>final<|message|>", ""))
 _RESPONSE = ("<response>", "</response>")  # Granite's marks around an answer after thoughts
@@ -182,9 +164,6 @@ def answer_form(template: str, called: str) -> AnswerForm:
 
 def _json_calls(called: str) -> CallForm | None:
     """The form of calls whose arguments are JSON."""
-    for form in (DEEPSEEK, FENCED):
-        if form.begin + form.head(NAME) in called:
-            return form
     if found := _LIST.search(called):
         return replace(LISTED, begin=f"{found['mark']}{found['space']}[")
     if f"[TOOL_CALLS]{NAME}[ARGS]" in called:

@@ -18,14 +18,14 @@ from jinja2 import Template, nodes
 
 from thothy_ai.engine.api import Message, ToolCall
 from thothy_ai.engine.api.errors import InvalidRequestError, UnsupportedModelError
-from thothy_ai.engine.text.answer_form import DEEPSEEK, FENCED, KEY, NAME, AnswerForm, answer_form
+from thothy_ai.engine.text.answer_form import KEY, NAME, AnswerForm, answer_form
 from thothy_ai.engine.text.content_forms import ContentForms
-from thothy_ai.engine.text.described_tools import described_tools
 from thothy_ai.engine.text.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_CALL_ID = "call12345"  # as Mistral's templates want it
 _FILLER = "\ue000"  # in the private use area; no tokenizer's special tokens contain it
 _SEARCHES = frozenset(
     ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
@@ -44,7 +44,6 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, special: SpecialTokens) -> None:
         self._tokenizer, self._special = tokenizer, special
         self._forms = ContentForms(tokenizer)
-        self.answer_form, self._forms.opening = self._form_and_opening()
 
     def require_texts(self) -> None:
         """UnsupportedModelError for a template that omits a user's messages."""
@@ -68,24 +67,18 @@ class ChatTemplate:
             says = f"the model's chat template refuses these messages: {error}"
             raise InvalidRequestError(says, "messages") from error
 
-    def _form_and_opening(self) -> tuple[AnswerForm, str]:
-        """The form of the model's answers, as the template writes those in its messages, and what must stand before the
-        template so that it writes tools.
-        """
+    def answer_form(self) -> AnswerForm:
+        """The form of the model's answers, as the template writes those in its messages."""
         template = self._tokenizer.get_chat_template() if self._tokenizer.chat_template else ""
-        form = answer_form(template, self._forms.called)
-        if not form.native or self._writes_tools():
-            return form, ""
-        if form.calls in (DEEPSEEK, FENCED):
-            return form, described_tools(form.calls)
-        return answer_form(template, ""), ""
-
-    def _writes_tools(self) -> bool:
+        asks, call = Message("user", "."), ToolCall(NAME, json.dumps({KEY: 1}), _CALL_ID)
+        called = [asks, Message("assistant", "", calls=(call,)), Message("tool", KEY, call_id=_CALL_ID, name=NAME)]
         parameters = {"type": "object", "properties": {KEY: {"type": "integer", "description": "."}}, "required": [KEY]}
         tool = {"type": "function", "function": {"name": NAME, "description": ".", "parameters": parameters}}
+        written = ""
         with suppress(Exception):  # as above
-            return NAME in self._forms.render([Message("user", ".")], tool_options([tool]))
-        return False
+            if NAME in self._forms.render([asks], tool_options([tool])):
+                written = self._forms.render(called, {})
+        return answer_form(template, written)
 
     def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages; a system message that the template refuses, as Gemma's does, moves into the next message."""
@@ -167,7 +160,7 @@ class ChatTemplate:
     def _marked(self) -> Template:
         from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415  slow to import
 
-        source = self._forms.opening + self._tokenizer.get_chat_template()
+        source = self._tokenizer.get_chat_template()
         environment = _compile_jinja_template(source).environment
         tree = environment.parse(source)
         self._mark_written(tree)

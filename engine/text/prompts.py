@@ -49,7 +49,7 @@ class PromptEncoder:
     @cached_property
     def answers(self) -> Answers:
         """How the model divides its answers."""
-        return Answers(self.template.answer_form, self._backend)
+        return Answers(self.template.answer_form(), self._backend)
 
     def write(self, request: GenerationRequest) -> PromptText | Tokens:
         """The prompt; InvalidRequestError for a request without one, or with one that cannot be encoded.

@@ -9,17 +9,12 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.tiny_tokenizer import make_tokenizer
 
-DEEPSEEK_MARKS = tuple(
-    f"<\uff5c{name.replace(' ', chr(0x2581))}\uff5c>"
-    for name in ("tool calls begin", "tool calls end", "tool call begin", "tool call end", "tool sep",
-                 "tool output begin", "tool output end", "tool outputs begin", "tool outputs end", "User", "Assistant")
-)  # fmt: skip
 SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "[INST]", "[/INST]", "<|python_tag|>", "<|eot_id|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|tool_call|>", "[THINK]", "[/THINK]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
            "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>", "<|return|>",
            "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>", "<|turn>", "<turn|>", "<|tool>",
            "<tool|>", "<|tool_response>", "<tool_response|>", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-           "<s>", "</s>", *DEEPSEEK_MARKS)  # fmt: skip
+           "<s>", "</s>")  # fmt: skip
 
 _CHATML = (
     "{%- if tools %}{{ '<|im_start|>system\n' }}"
@@ -62,31 +57,6 @@ def _chatml(thoughts: str = "", opening: str = "", calls: str = _CALLS) -> str:
     return _CHATML.replace("@THOUGHTS", thoughts).replace("@OPENING", opening).replace("@CALLS", calls)
 
 
-def _deepseek(calls: str, if_called: str, thinks: str = "") -> str:
-    """Of marks as these templates have them; they write no tools."""
-    template = (
-        "{%- set ns = namespace(is_tool=false, system='') %}{%- for message in messages %}"
-        "{%- if message.role == 'system' %}{%- set ns.system = ns.system + message.content %}{%- endif %}{%- endfor %}"
-        "{{ '<s>' + ns.system }}{%- for message in messages %}"
-        "{%- if message.role == 'user' %}{%- set ns.is_tool = false %}{{ '<User>' + message.content }}{%- endif %}"
-        f"{{%- if message.role == 'assistant' and ({if_called}) %}}{{{{ '<Assistant>' }}}}{calls}"
-        "{%- elif message.role == 'assistant' %}{%- if not ns.is_tool %}{{ '<Assistant>' }}{%- endif %}"
-        "{%- set ns.is_tool = false %}{{ message.content + '</s>' }}{%- endif %}"
-        "{%- if message.role == 'tool' %}{%- set ns.is_tool = true %}"
-        "{{ '<tool output begin>' + message.content + '<tool output end>' }}{%- endif %}{%- endfor %}"
-        f"{{%- if add_generation_prompt and not ns.is_tool %}}{{{{ '<Assistant>' }}}}{thinks}{{%- endif %}}"
-    )
-    for mark in DEEPSEEK_MARKS:
-        template = template.replace(f"<{mark[2:-2].replace(chr(0x2581), ' ')}>", mark)
-    return template
-
-
-_FENCED_CALLS = (
-    "{%- for tool in message['tool_calls'] %}{%- if loop.first %}{{ (message.content or '') + '<tool calls begin>' }}"
-    "{%- else %}{{ '\n' }}{%- endif %}{{ '<tool call begin>' + tool['type'] + '<tool sep>' }}"
-    "{{ tool['function']['name'] + '\n```json\n' + tool['function']['arguments'] + '\n```<tool call end>' }}"
-    "{%- endfor %}{{ '<tool calls end></s>' }}"
-)
 FAMILIES = {
     "hermes": _chatml(),
     "qwen 3": _chatml(_THOUGHTS),
@@ -194,15 +164,6 @@ FAMILIES = {
         "{{ key + '=' + (value | tojson) }}{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ')' }}"
         "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ']<|call|>' }}{%- endif %}",
     ),
-    "deepseek 3": _deepseek(_FENCED_CALLS, "'tool_calls' in message"),
-    "deepseek 3, alone": _deepseek(_FENCED_CALLS, "message.content is none"),
-    "deepseek 3.1": _deepseek(
-        "{{ message.content or '' }}{{ '<tool calls begin>' }}{%- for tool in message['tool_calls'] %}"
-        "{{ '<tool call begin>' + tool['function']['name'] + '<tool sep>' + tool['function']['arguments'] }}"
-        "{{ '<tool call end>' }}{%- endfor %}{{ '<tool calls end></s>' }}",
-        "message['tool_calls'] is defined and message['tool_calls'] is not none",
-        thinks="{{ '<think>' if thinking else '</think>' }}",
-    ),
     "none": (
         "{%- for message in messages %}{%- if message.role not in ('system', 'user', 'assistant') %}"
         "{{ raise_exception('unknown role') }}{%- endif %}"
@@ -223,7 +184,7 @@ def _definition() -> str:
 def family(name: str) -> PreTrainedTokenizerFast:
     """A tokenizer with the template of this family. Qwen's has marks of its own, which are not special."""
     backend = Tokenizer.from_str(_definition())
-    if name in ("qwen 3", "opened", "pairs", "deepseek 3.1"):
+    if name in ("qwen 3", "opened", "pairs"):
         plain = ("<think>", "</think>", "<tool_call>", "</tool_call>")
         plain += ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>") if name == "pairs" else ()
         backend.add_tokens([AddedToken(mark, normalized=False) for mark in plain])

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 import torch
 
-from tests.support.chat_families import DEEPSEEK_MARKS, FAMILIES, family
+from tests.support.chat_families import FAMILIES, family
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
 from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError, InvalidRequestError
@@ -50,10 +50,8 @@ THINK = {
     "pairs": ("<think>", "</think>"),
     "magistral": ("[THINK]", "[/THINK]"),
     "gemma 4": ("<|channel>thought", "<channel|>"),
-    "deepseek 3.1": ("<think>", "</think>"),
     "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 }
-CALLS_BEGIN, _, CALL_BEGIN, _, SEPARATOR, *_ = DEEPSEEK_MARKS
 ONE_CALL = ("llama 3", "channels")
 PAIRS = ("pairs", "coder", "gemma 4", "python", "marked python")  # whose arguments are no JSON
 
@@ -387,9 +385,6 @@ def test_forms_are_found_in_templates() -> None:
         "gemma 4": (True, "<|tool_call>", "call:f{"),
         "python": (True, "[", "f("),
         "marked python": (True, "<|tool_call|>[", "f("),
-        "deepseek 3": (True, CALLS_BEGIN, f"{CALL_BEGIN}function{SEPARATOR}f\n```json\n"),
-        "deepseek 3, alone": (True, CALLS_BEGIN, f"{CALL_BEGIN}function{SEPARATOR}f\n```json\n"),
-        "deepseek 3.1": (True, CALLS_BEGIN, f"{CALL_BEGIN}f{SEPARATOR}"),
         # A form that is not known gives way to JSON.
         "none": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
     }

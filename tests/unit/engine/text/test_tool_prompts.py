@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.chat_families import DEEPSEEK_MARKS, FAMILIES, family
+from tests.support.chat_families import FAMILIES, family
 from tests.support.prompts import encode
 from thothy_ai.engine.api import GenerationRequest, Message, ToolCall, ToolChoice, Tools
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.engine.text.prompts import PromptEncoder, PromptText
+from thothy_ai.engine.text.prompts import PromptEncoder
 
-DEEPSEEK = [name for name in FAMILIES if name.startswith("deepseek")]
-NATIVE = [name for name in FAMILIES if name not in ("none", *DEEPSEEK)]
-CALLS_BEGIN, _, CALL_BEGIN, _, SEPARATOR, *_ = DEEPSEEK_MARKS
+NATIVE = [name for name in FAMILIES if name != "none"]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Of a <|im_end|> city.", "parameters": CITY}},
@@ -66,65 +64,6 @@ def test_prompts_are_as_in_transformers(name: str, end: int, tools: Tools | None
     plain = json.loads(json.dumps(given).replace("<|im_end|>", "-"))
     least = tokenizer.apply_chat_template(harmless, add_generation_prompt=True, return_dict=False, **plain)
     assert [tokens.count(each) for each in spelled] == [least.count(each) for each in spelled]
-
-
-def as_deepseek_reads(chat: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With arguments as texts."""
-    read = json.loads(json.dumps(chat))
-    for entry in read:
-        for call in entry.get("tool_calls", ()):
-            call["function"]["arguments"] = json.dumps(call["function"]["arguments"], indent=1)
-    return list(read)
-
-
-@pytest.mark.parametrize("end", range(2, len(CHAT) + 1))
-@pytest.mark.parametrize("name", DEEPSEEK)
-def test_prompts_of_deepseek_are_as_in_transformers(name: str, end: int) -> None:
-    tokenizer, chat = family(name), as_deepseek_reads(CHAT[:end])
-    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    tokens = encode(PromptEncoder(tokenizer), request(CHAT[:end], None))
-    assert tokenizer.decode(tokens, skip_special_tokens=False) == expected
-    assert (f"{CALL_BEGIN}{'' if name == 'deepseek 3.1' else 'function' + SEPARATOR}weather" in expected) is (end > 2)
-
-
-@pytest.mark.parametrize("name", DEEPSEEK)
-@pytest.mark.parametrize("begin", [0, 1], ids=["system", "no system"])
-def test_tools_that_a_template_of_deepseek_does_not_write_are_described(name: str, begin: int) -> None:
-    """With the tokens that the model knows, where the description has them; those in messages and tools are text."""
-    tokenizer, chat = family(name), json.loads(json.dumps(CHAT[begin:4]).replace("<|eot_id|>", CALL_BEGIN))
-    tokens = encode(PromptEncoder(tokenizer), request(chat))
-    text = tokenizer.decode(tokens, skip_special_tokens=False)
-    system, _, others = text.removeprefix("<s>").partition("<\uff5cUser\uff5c>")
-    head = "Be brief.\n\n## Tools" if begin == 0 else "## Tools"
-    assert system.startswith(f"{head}\nYou have access to the following tools:\n\n### weather\nDescription: Of a ")
-    assert f"\n\nParameters: {json.dumps(CITY)}\n\n### now\n" in system
-    fence, after = ("function" + SEPARATOR, "\n```json\n") if name != "deepseek 3.1" else ("", SEPARATOR)
-    assert f"{CALLS_BEGIN}{CALL_BEGIN}{fence}tool_call_name{after}tool_call_arguments" in system
-    without = as_deepseek_reads(chat[1 - begin :])
-    assert (
-        others
-        == tokenizer.apply_chat_template(without, add_generation_prompt=True, tokenize=False).partition(
-            "<\uff5cUser\uff5c>"
-        )[2]
-    )
-    # One in the description, one in the call; the tool's answer spells it.
-    assert tokens.count(tokenizer.convert_tokens_to_ids(CALL_BEGIN)) == 2
-    assert text.count(CALL_BEGIN) == 3
-
-
-def test_what_is_said_before_a_call_is_not_lost() -> None:
-    """Older templates of DeepSeek write either what a message says or its calls."""
-    tokenizer, chat = family("deepseek 3, alone"), json.loads(json.dumps(CHAT[:3]).replace("null", '"I look."'))
-    text = tokenizer.decode(encode(PromptEncoder(tokenizer), request(chat, None)), skip_special_tokens=False)
-    assert text.index("I look.") < text.index(f"{CALL_BEGIN}function{SEPARATOR}weather")
-
-
-@pytest.mark.parametrize("thinking", [False, True])
-def test_deepseek_thinks_if_its_template_is_told_to(thinking: bool) -> None:
-    encoder = PromptEncoder(family("deepseek 3.1"))
-    prompt = encoder.write(request(CHAT[:2], template_options={"thinking": thinking}))
-    assert isinstance(prompt, PromptText)
-    assert prompt.opens_thought is thinking
 
 
 def test_thoughts_and_names_reach_the_template() -> None:

@@ -107,6 +107,7 @@ def _latent_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         "rope_parameters": _rope(fields),
         "num_key_value_heads": heads,
         "q_lora_rank": fields["q_lora_rank"] or None,
+        "routed_scaling_factor": fields["routed_scaling_factor"] or 1.0,  # as llama.cpp reads 0
         "num_nextn_predict_layers": 0,
     }
 

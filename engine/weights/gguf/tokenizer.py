@@ -33,7 +33,7 @@ _TEKKEN = "|".join((*_WORDS, r"\p{N}")) + _OTHERS
 _O200K = "|".join((*(f"{word}{_CONTRACTIONS}?" for word in _WORDS), r"\p{N}{1,3}")) + _OTHERS
 # DeepSeek's patterns, applied in this order. V2's letters are cased ones, without the rare ones in `_RARE`.
 _RARE = (
-    r"\x{560}\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}"
+    r"\x{560}-\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{A7FF}\x{AB30}-\x{AB6F}"
     r"\x{10570}-\x{105BF}\x{10D50}-\x{10D8F}\x{16E40}-\x{16EDF}\x{1D400}-\x{1DFFF}"
 )
 _DEEPSEEK2 = (

@@ -261,3 +261,9 @@ def test_scores_of_glm_flash_are_known_by_its_sizes(layers: int, vocabulary: int
         return
     with pytest.raises(UnsupportedModelError, match=r"without deepseek2\.expert_gating_func"):
         model_type_of(GGUFFile(path))
+
+
+def test_a_scale_of_zero_is_none(tmp_path: Path) -> None:
+    """As llama.cpp reads it; experts that count nothing would be left."""
+    _, path = write(V3, tmp_path, lambda said: said.update({"expert_weights_scale": 0.0}))
+    assert configuration(GGUFFile(path)).routed_scaling_factor == 1.0

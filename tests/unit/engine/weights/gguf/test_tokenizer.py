@@ -35,6 +35,7 @@ TEXTS = (
     "the chameleon",
     "WE'LL we'll don'T",
     "naïve cafe\u0301",
+    "Հայաստան ԵՐԵՎԱՆ 12",
     "日本語 テキスト 👩‍👧 é",
     "x=1;y=22\n\t\tz\r\n\r\n",
     "camelCase HTMLPage it'S // a/b/\n/ ÉTÉ café",

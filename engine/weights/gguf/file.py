@@ -81,7 +81,7 @@ class GGUFFile:
         return value
 
     def required(self, key: str, kind: type[T]) -> T:
-        """A required metadata value."""
+        """A metadata value that the file must have."""
         value = self.get(key, kind)
         if value is None:
             raise ModelLoadError(f"{self.path}: metadata {self._full(key)!r} is missing")

@@ -47,7 +47,7 @@ class Handle:
         self._cancelled = False
 
     def terminate(self, signal: object = None) -> None:  # noqa: ARG002 - Celery's signature
-        """Call no further callbacks."""
+        """End the pool: it calls no further callbacks."""
         self._cancelled = True
 
     def succeed(self, outcome: tuple[int, Any, float] = (0, None, 0.0)) -> None:

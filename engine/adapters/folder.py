@@ -18,6 +18,7 @@ from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterErro
 from thothy_ai.engine.checkpoint.adapter import WEIGHTS, AdapterConfiguration, AdapterFiles, inside
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.layers.adapted import AdaptedModule, AdapterBank, HostWeights, padded
+from thothy_ai.engine.weights.finite import not_finite
 
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
@@ -177,10 +178,10 @@ def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], scal
             f"{path}: tensor {name!r} has shape {[*tensor.shape]}, this model's layer and the configuration need "
             f"{[*shape]}"
         )
-    if count := tensor.numel() - int(torch.isfinite(tensor).sum()):
+    if count := not_finite(tensor):
         raise AdapterLoadError(f"{path}: tensor {name!r}: {count:,} values are NaN or infinite: the file is corrupt")
     scaled = (tensor.float() * scale).to(dtype)
-    if count := scaled.numel() - int(torch.isfinite(scaled).sum()):
+    if count := not_finite(scaled):
         raise AdapterLoadError(
             f"{path}: tensor {name!r}: {count:,} values, times {scale:g}, are beyond the range of {dtype}"
         )

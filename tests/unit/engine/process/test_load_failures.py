@@ -33,16 +33,20 @@ from thothy_ai.engine.wire.core_messages import (
 )
 
 APPEARING = """
-import os, sys
+import os, sys, time
 from pathlib import Path
-if "thothy_ai.engine.process.core_process" not in sys.orig_argv:
-    is_dir = Path.is_dir
-    def looked(self):
-        found = is_dir(self)
-        if str(self) == {late!r} and not found:
-            os.symlink({model!r}, {late!r})
+is_dir = Path.is_dir
+def looked(self):
+    found = is_dir(self)
+    if str(self) != {late!r} or found:
         return found
-    Path.is_dir = looked
+    if "thothy_ai.engine.process.core_process" not in sys.orig_argv:
+        os.symlink({model!r}, {late!r})
+        return False
+    while not is_dir(self):  # the frontend looks first
+        time.sleep(0.01)
+    return True
+Path.is_dir = looked
 """
 
 

@@ -178,10 +178,12 @@ def _checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, int], scal
             f"{path}: tensor {name!r} has shape {[*tensor.shape]}, this model's layer and the configuration need "
             f"{[*shape]}"
         )
-    if count := not_finite(tensor):
-        raise AdapterLoadError(f"{path}: tensor {name!r}: {count:,} values are NaN or infinite: the file is corrupt")
     scaled = (tensor.float() * scale).to(dtype)
     if count := not_finite(scaled):
+        if corrupt := not_finite(tensor):
+            raise AdapterLoadError(
+                f"{path}: tensor {name!r}: {corrupt:,} values are NaN or infinite: the file is corrupt"
+            )
         raise AdapterLoadError(
             f"{path}: tensor {name!r}: {count:,} values, times {scale:g}, are beyond the range of {dtype}"
         )

@@ -5,38 +5,49 @@ Adapters are like a mixture of experts of which each token has one or none, and 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 RANK_MULTIPLE = 16  # ranks are padded to what tensor cores multiply at a time
-MAX_SPLITS = 8  # summands of A x
-COLUMNS = 128  # outputs per program of an expansion
+MAX_SPLITS = 4  # summands of A x
+COLUMNS = 256  # outputs per program of an expansion
+_MAX_UNIT = 16  # numbers; more are never loaded at once
 
 
 class AdapterTokens(NamedTuple):
     """A pass's tokens, sorted by slot. `order` [T] int32: the tokens of slot 0, of slot 1 and so on; those that have no
     adapter are nowhere in it. `tiles` [3, N] int32: a slot, and where in the order some of its tokens begin and end; a
-    tile without tokens ends where it begins.
+    tile without tokens ends where it begins. A tile has at most `rows` tokens.
     """
 
     order: Tensor
     tiles: Tensor
+    rows: int
+
+
+class OutputBlocks(NamedTuple):
+    """A layer's outputs, at most `COLUMNS` to a block. `table` [3, N] int32: a block's part, its first output and the
+    one after its last, both divided by `unit`, the number of outputs that kernels can load at once.
+    """
+
+    table: Tensor
+    unit: int
 
 
 class AdapterWeights(NamedTuple):
     """A layer's weights of S adapters: `a` [S, parts * R, in], `b` [S, out, R], and the `ranks` [S] int32 up to which
     they are not zero; 0 for an adapter that leaves the layer as it is.
 
-    The outputs of a merged layer have a part of `a` each. `blocks` [3, N] int32: a part, and some of its outputs, at
-    most `COLUMNS`: the first, and the one after the last.
+    The outputs of a merged layer have a part of `a` each, and are divided into `blocks`.
     """
 
     a: Tensor
     b: Tensor
     ranks: Tensor
-    blocks: Tensor
+    blocks: OutputBlocks
 
     @property
     def rank(self) -> int:
@@ -44,10 +55,11 @@ class AdapterWeights(NamedTuple):
         return self.b.shape[2]
 
 
-def output_blocks(rows: list[int], device: torch.device) -> Tensor:
-    """`AdapterWeights.blocks` of a layer whose parts have so many outputs."""
-    blocks, begin = [], 0
+def output_blocks(rows: list[int], device: torch.device) -> OutputBlocks:
+    """The blocks of a layer whose parts have so many outputs."""
+    unit, blocks, begin = math.gcd(_MAX_UNIT, *rows), [], 0
     for part, count in enumerate(rows):
-        blocks += [(part, first, min(first + COLUMNS, begin + count)) for first in range(begin, begin + count, COLUMNS)]
-        begin += count
-    return torch.tensor(blocks, dtype=torch.int32, device=device).t().contiguous()
+        end = begin + count
+        blocks += [(part, first // unit, min(first + COLUMNS, end) // unit) for first in range(begin, end, COLUMNS)]
+        begin = end
+    return OutputBlocks(torch.tensor(blocks, dtype=torch.int32, device=device).t().contiguous(), unit)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights
+from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights, OutputBlocks
 from thothy_ai.kernels.reference.quantize import dequantize
 
 
@@ -16,7 +18,8 @@ def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
     counts = slots.to(torch.int64).bincount(minlength=adapters)[:adapters]
     ends = counts.cumsum(0)
     slot = counts.nonzero().flatten()
-    return AdapterTokens(order, torch.stack((slot, (ends - counts)[slot], ends[slot])).to(torch.int32))
+    tiles = torch.stack((slot, (ends - counts)[slot], ends[slot])).to(torch.int32)
+    return AdapterTokens(order, tiles, rows=len(slots))
 
 
 def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
@@ -32,9 +35,15 @@ def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, o
     """Add B of what was shrunk to `out` [T, out], in place."""
     whole, rank = shrunk.sum(0).to(weights.b.dtype), weights.rank
     for slot, token in _by_slot(weights, tokens):
-        for part, first, last in weights.blocks.t().tolist():
+        for part, first, last in _outputs(weights.blocks):
             low = whole[token, part * rank : (part + 1) * rank]
             out[token, first:last] += (low @ weights.b[slot, first:last].t()).to(out.dtype)
+
+
+def _outputs(blocks: OutputBlocks) -> Iterator[tuple[int, int, int]]:
+    """Each block's part, its first output, and the one after its last."""
+    for part, first, last in blocks.table.t().tolist():
+        yield part, first * blocks.unit, last * blocks.unit
 
 
 def _by_slot(weights: AdapterWeights, tokens: AdapterTokens) -> list[tuple[int, Tensor]]:

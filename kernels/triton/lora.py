@@ -14,21 +14,24 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.lora import COLUMNS, MAX_SPLITS, AdapterTokens, AdapterWeights
+from thothy_ai.kernels.lora import COLUMNS, MAX_SPLITS, RANK_MULTIPLE, AdapterTokens, AdapterWeights
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_ROWS = 16  # tokens per tile
+_RANK_MULTIPLE = tl.constexpr(RANK_MULTIPLE)
+_FEW_ROWS, _MANY_ROWS = 16, 32  # tokens per tile; 64 would use other tensor core instructions, which round otherwise
+_MANY_TOKENS = 1024  # from here on, tiles that read an adapter's weights less often are worth their empty lines
 _INPUTS = 128  # per step of the first kernel's loop
-_SPLIT_INPUTS = 512  # inputs worth a separate program
+_SPLIT_INPUTS = 1024  # inputs worth a separate program
 _MAX_LOW = 64  # columns of A x per program
-_RANKS = 32  # per step of the second kernel's loop
+_MAX_RANKS = 64  # per step of the second kernel's loop
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
     """Sort tokens by their slots [T] int32 among `adapters`; a slot beyond these means no adapter."""
-    return AdapterTokens(*sort_by_expert(slots[:, None], adapters, _ROWS))
+    rows = _MANY_ROWS if len(slots) >= _MANY_TOKENS else _FEW_ROWS
+    return AdapterTokens(*sort_by_expert(slots[:, None], adapters, rows), rows)
 
 
 def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
@@ -38,11 +41,12 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
     splits = max(1, min(MAX_SPLITS, inputs // _SPLIT_INPUTS))
     width = min(_MAX_LOW, triton.next_power_of_2(low))
     out = torch.empty(splits, count, low, dtype=torch.float32, device=values.device)
-    tiles = tokens.tiles.shape[1]
-    _shrink_kernel[(tiles, triton.cdiv(low, width), splits)](
-        out, values, scales, weights.a, weights.ranks, *tokens,
-        tiles, count, low, inputs, weights.rank, values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
-        QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=_ROWS, LOW=width, INPUTS=_INPUTS, num_warps=4,
+    order, tiles, rows = tokens
+    _shrink_kernel[(tiles.shape[1], triton.cdiv(low, width), splits)](
+        out, values, scales, weights.a, weights.ranks, order, tiles,
+        tiles.shape[1], count, low, inputs, weights.rank,
+        values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
+        QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=rows, LOW=width, INPUTS=_INPUTS, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -50,11 +54,13 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
 def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
     """Add B times the shrunk inputs to `out` [T, out], in place."""
     splits, count, low = shrunk.shape
-    tiles, blocks = tokens.tiles.shape[1], weights.blocks.shape[1]
-    _expand_kernel[(tiles, blocks)](
-        out, shrunk, weights.b, weights.ranks, weights.blocks, *tokens,
-        tiles, blocks, count, low, weights.rank, out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
-        SPLITS=splits, ROWS=_ROWS, COLUMNS=COLUMNS, RANKS=min(_RANKS, weights.rank), num_warps=4,
+    (table, unit), (order, tiles, rows) = weights.blocks, tokens
+    _expand_kernel[(tiles.shape[1], table.shape[1])](
+        out, shrunk, weights.b, weights.ranks, table, order, tiles,
+        tiles.shape[1], table.shape[1], count, low, weights.rank,
+        out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
+        SPLITS=splits, ROWS=rows, COLUMNS=COLUMNS, UNIT=unit,
+        RANKS=min(_MAX_RANKS, triton.next_power_of_2(weights.rank)), num_warps=4,
     )  # fmt: skip
 
 
@@ -81,9 +87,8 @@ def _shrink_kernel(
     LOW: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    slot, begin, end, rank = _tile(tiles, tiles_count, ranks, rank_stride)
-    if (begin < end) & (rank > 0):
-        token, inside = _tokens(order, begin, end, ROWS)
+    slot, rank, token, inside = _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    if rank > 0:
         column = tl.program_id(1) * LOW + tl.arange(0, LOW)
         wanted = (column < low) & (column % rank_size < rank)
         width = tl.cdiv(tl.cdiv(inputs, INPUTS), SPLITS) * INPUTS
@@ -108,21 +113,19 @@ def _shrink_kernel(
 
 
 @triton.jit
-def _tile(tiles, tiles_count, ranks, rank_stride):
-    """The tile's slot, where its tokens begin and end in the order, and the rank of its adapter in this layer."""
+def _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr):
+    """The tile's slot; the rank of its adapter in this layer, or 0 for a tile without tokens; its tokens [ROWS], and
+    which of them exist. The rank is rounded up, so that several numbers are loaded at once; those beyond it are zeros.
+    """
     tile = tl.program_id(0)
     slot = tl.load(tiles + tile)
     begin = tl.load(tiles + tiles_count + tile)
     end = tl.load(tiles + 2 * tiles_count + tile)
-    return slot, begin, end, tl.load(ranks + slot * rank_stride)
-
-
-@triton.jit
-def _tokens(order, begin, end, ROWS: tl.constexpr):
-    """The tile's tokens [ROWS], and which of them exist."""
     place = begin + tl.arange(0, ROWS)
     inside = place < end
-    return tl.load(order + place, mask=inside, other=0).to(tl.int64), inside
+    token = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+    rank = tl.load(ranks + slot * rank_stride)
+    return slot, tl.where(begin < end, tl.cdiv(rank, _RANK_MULTIPLE), 0) * _RANK_MULTIPLE, token, inside
 
 
 @triton.jit
@@ -157,19 +160,22 @@ def _expand_kernel(
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    UNIT: tl.constexpr,
     RANKS: tl.constexpr,
 ):
-    slot, begin, end, rank = _tile(tiles, tiles_count, ranks, rank_stride)
-    if (begin < end) & (rank > 0):
-        block = tl.program_id(1)
-        part = tl.load(blocks + block)
-        column = tl.load(blocks + blocks_count + block) + tl.arange(0, COLUMNS)
-        live = column < tl.load(blocks + 2 * blocks_count + block)
-        token, inside = _tokens(order, begin, end, ROWS)
+    block = tl.program_id(1)
+    part = tl.load(blocks + block)
+    column = tl.load(blocks + blocks_count + block) * UNIT + tl.arange(0, COLUMNS)
+    live = column < tl.load(blocks + 2 * blocks_count + block) * UNIT
+    slot, rank, token, inside = _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    if rank > 0:
+        target = out + token[:, None] * out_row + column[None, :]
+        both = inside[:, None] & live[None, :]
+        before = tl.load(target, mask=both, other=0.0)
         sums = tl.zeros([ROWS, COLUMNS], tl.float32)
         b += slot.to(tl.int64) * b_slot
         shrunk += part * rank_size
-        for start in range(0, rank, RANKS):
+        for start in tl.range(0, rank, RANKS, num_stages=1):  # mostly once
             index = start + tl.arange(0, RANKS)
             there = index < rank
             known = inside[:, None] & there[None, :]
@@ -183,7 +189,4 @@ def _expand_kernel(
                 other=0.0,
             )
             sums += _product(mine, theirs)
-        target = out + token[:, None] * out_row + column[None, :]
-        both = inside[:, None] & live[None, :]
-        before = tl.load(target, mask=both, other=0.0).to(tl.float32)
-        tl.store(target, (before + sums).to(out.dtype.element_ty), mask=both)
+        tl.store(target, (before.to(tl.float32) + sums).to(out.dtype.element_ty), mask=both)

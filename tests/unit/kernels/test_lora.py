@@ -19,12 +19,13 @@ CASES = {  # (parts, rank, inputs, ranks by slot, tokens)
     "merged, odd sizes": ([96, 40, 40], 32, 200, [32, 5, 17], [2, 1, NONE, 0, 1, 1, 2] * 5),
     "more inputs than one program": ([130], 16, 1100, [16, 1, 9], [1] * 17 + [0]),
     "a large rank": ([24], 256, 64, [256, 0, 200], [0, 2, 1]),
+    "an odd number of outputs": ([33, 16], 16, 64, [16, 2, 0], [1, 0, 2, 0, NONE]),
+    "a prompt": ([80, 32], 16, 40, [16, 9, 0], [1] * 700 + [NONE, 0, 2] * 200),
     "nobody": ([24], 16, 64, [16, 16, 16], [NONE, NONE]),
 }
 
 
 def made(case: str, dtype: torch.dtype, device: torch.device) -> tuple[AdapterWeights, Tensor, Tensor]:
-    """Weights whose rows beyond a slot's rank are poisoned: nothing may read them."""
     parts, rank, inputs, ranks, slots = CASES[case]
     generator = torch.Generator().manual_seed(7)
     a = torch.randn(SLOTS, len(parts), rank, inputs, generator=generator) * inputs**-0.5

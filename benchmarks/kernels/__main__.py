@@ -17,6 +17,7 @@ MODULES = (
     "flex",
     "layers",
     "experts",
+    "adapters",
     "grouped",
     "states",
     "sampling",

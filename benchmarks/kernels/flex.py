@@ -23,7 +23,7 @@ SLOPES = AttentionParams(slopes=tuple(2.0 ** (-(head + 1) / 4) for head in range
 
 def measure() -> list[Row]:
     """Decode steps and prompts; Triton's kernels have no ALiBi, and are timed without."""
-    decoding = [*LOADS, *GROUPED]
+    decoding = [*LOADS[:7], *GROUPED]  # the other's cache is larger than any that an engine gives FlexAttention
     rows = [_timed(problem, load, build_batch) for problem in (LLAMA, QWEN) for load in decoding]
     rows += [_timed(BLOOM, load, build_batch, SLOPES) for load in LOADS[:5]]
     return [*rows, *(_timed(LLAMA, load, _prompts) for load in PROMPTS)]

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 FOLDER = HERE / "results"
 PAGE = HERE / "RESULTS.md"
-AREAS = ("Drains", "Schemas", "Service", "Queue", "Engine", "Kernels", "Accuracy", "Tried and closed")
+AREAS = ("Drains", "Schemas", "Service", "Queue", "Engine", "Kernels", "Accuracy")
 INTRODUCTION = """# Results
 
 Today's figures, by area: each subject's values and targets, then the command that measures it and what limits it.

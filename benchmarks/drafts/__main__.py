@@ -56,6 +56,7 @@ def replayed(
 ) -> list[Row]:
     """What these outputs gain with so many rows at once: cells of `HEADER`."""
     rows = []
+    drained(recordings, grammars, records, rows_at_once[0], drafts=False)  # grammars remember what they have computed
     for at_once in rows_at_once:
         plain, plain_steps, _ = drained(recordings, grammars, records, at_once, drafts=False)
         drafted, row_steps, idle = drained(recordings, grammars, records, at_once, drafts=True)

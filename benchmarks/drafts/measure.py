@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.drafts.recording import Recorded, Recordings
-from benchmarks.drafts.replaying import Replaying
+from benchmarks.drafts.replaying import Drained, Replaying
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
@@ -27,19 +27,20 @@ def measure(shape: str, weights: str, recordings: Recordings, records: Sequence[
     loaded = replace(loaded, config=replace(loaded.config, eos_token_ids=(recordings.end,)))
     grammars = recordings.grammars(loaded.config.vocab_size)
     rows = []
-    for at_once in AT_ONCE:
+
+    def drained(at_once: int, *, drafts: bool) -> Drained:
+        engine = Replaying(partial(build_core, loaded, replace(options, drafts=drafts)), grammars, recordings.end)
+        engine.prepare(records)
         # Few rows get no more outputs, so that they do not take long.
         wanted = max(_OUTPUTS * at_once, min(len(records), _MIN_OUTPUTS))
-        found = []
-        for drafts in (False, True):
-            engine = Replaying(partial(build_core, loaded, replace(options, drafts=drafts)), grammars, recordings.end)
-            engine.prepare(records)
-            found.append(engine.drain([records[number % len(records)] for number in range(wanted)], at_once))
-            engine.close()
-            del engine  # its memory is the next one's
-            how = "with" if drafts else "without"
-            print(f"{at_once} at once, {how} drafts: {found[-1].seconds:.2f} s", flush=True)
-        plain, drafted = found
+        found = engine.drain([records[number % len(records)] for number in range(wanted)], at_once)
+        engine.close()
+        print(f"{at_once} at once, {'with' if drafts else 'without'} drafts: {found.seconds:.2f} s", flush=True)
+        return found
+
+    drained(len(records), drafts=False)  # grammars remember what they have computed
+    for at_once in AT_ONCE:
+        plain, drafted = (drained(at_once, drafts=drafts) for drafts in (False, True))
         cells = (
             f"{at_once}", f"{plain.output_tokens:,}",
             f"{plain.output_tokens / plain.seconds:,.0f}", f"{drafted.output_tokens / drafted.seconds:,.0f}",

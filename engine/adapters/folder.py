@@ -118,7 +118,7 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], base: AdaptedModel) -> dic
     for name, tensor in tensors.items():
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         if match is None:
-            raise UnsupportedAdapterError(f"{path}: tensor {name!r} is no pair's A or B of a linear layer")
+            raise UnsupportedAdapterError(f"{path}: tensor {name!r} is neither A nor B of a linear layer")
         if tensor.dtype not in _PLAIN:
             raise UnsupportedAdapterError(f"{path}: tensor {name!r} is {tensor.dtype}: quantized weights")
         module = (base.rename(match["module"] + ".") or "").removesuffix(".")

@@ -255,7 +255,7 @@ class _Dialect:
         optional = _optional_run(node)
         if optional > _MAX_OPTIONAL:
             raise GrammarError(
-                f"{path}/properties: {optional:,} follow one another of which none is required; at most {_MAX_OPTIONAL}"
+                f"{path}/properties: {optional:,} optional properties in a row; at most {_MAX_OPTIONAL}"
                 " are possible; require some, or divide them into objects"
             )
         patterns, required = _mapping(node, "patternProperties"), len({*map(str, _list(node, "required"))})

@@ -38,7 +38,7 @@ def unknown_engine(engine: Engine, name: str) -> str | None:
     """An engine is known if it sent a heartbeat within the last day."""
     known = engine_names(engine)
     if not known:
-        return f"{name!r} is not known: no engine was heard of within a day"
+        return f"{name!r} is not known: no engine has reported within a day"
     return _first_unknown([name], known)
 
 

@@ -73,7 +73,7 @@ def piece_of(event: Any) -> StreamedPiece:
             usage,
         )
     except (AttributeError, TypeError, KeyError, IndexError, ValueError):
-        raise ProtocolError(f"the server sent an event that is no completion: {str(event)[:200]}") from None
+        raise ProtocolError(f"the server sent an event that is not a completion: {str(event)[:200]}") from None
 
 
 def _string(value: Any) -> str:

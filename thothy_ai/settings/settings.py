@@ -63,79 +63,83 @@ class Settings(BaseSettings):
     )
     database_url: DatabaseUrl | None = Field(
         default=None,
-        description="Postgres, as postgresql+psycopg://user:password@host:port/database; with TLS, followed by"
-        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. Of several hosts, separated by commas, the one that accepts"
-        " writes is used. A running embedded stack sets it for all commands with the same home.",
+        description="Postgres, as postgresql+psycopg://user:password@host:port/database; for TLS, append"
+        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. If several hosts are given, separated by commas, the one that"
+        " accepts writes is used. Defaults to a running embedded stack with the same home.",
     )
     database_schema: DatabaseSchema = Field(
         default="thothy",
-        description="Schema of all tables of an installation, including the version table. Installations that share a"
-        " database need a schema each.",
+        description="Schema that holds all tables of an installation, including the version table. Installations that"
+        " share a database need different schemas.",
     )
     database_pooler: Literal["none", "session", "transaction"] = Field(
         default="none",
-        description="Mode of the pooler, such as pgbouncer, if the database URL is that of one. `transaction` is only"
-        " for processes that enqueue jobs and read them: all others need sessions of their own.",
+        description="Mode of the connection pooler, such as pgbouncer, that the database URL points to. Use"
+        " `transaction` only for processes that enqueue and read jobs: all others need sessions of their own.",
     )
     database_password: SecretStr | None = Field(
-        default=None, description="Password of Postgres, for a THOTHY_DATABASE_URL without one. Any characters."
+        default=None, description="Postgres password, if THOTHY_DATABASE_URL has none. Any characters are allowed."
     )
     redis_url: RedisUrl | None = Field(
         default=None,
-        description="Redis or Valkey, not in cluster mode, as redis://:password@host:port/0; with TLS,"
-        " rediss://:password@host:port/0?ssl_ca_certs=/path/ca.pem. A running embedded stack sets it, too.",
+        description="Redis or Valkey, not in cluster mode, as redis://:password@host:port/0; for TLS,"
+        " rediss://:password@host:port/0?ssl_ca_certs=/path/ca.pem. Defaults to that of a running embedded stack.",
     )
     redis_password: SecretStr | None = Field(
-        default=None, description="Password of Redis, for a THOTHY_REDIS_URL without one. Any characters."
+        default=None, description="Redis password, if THOTHY_REDIS_URL has none. Any characters are allowed."
     )
     engine_url: EngineUrl | None = Field(
         default=None,
-        description="Where the engine listens: unix:///path/engine.sock, or tcp://127.0.0.1:port, which also requires"
-        " an engine token; or the API of any server like OpenAI's, as https://host/v1. A running embedded stack sets"
-        " it, too.",
+        description="Where the engine listens: unix:///path/engine.sock, or tcp://127.0.0.1:port, which also needs an"
+        " engine token. Any OpenAI-compatible server works too, as https://host/v1. Defaults to the engine of a"
+        " running embedded stack.",
     )
     engine_token: SecretStr | None = Field(
         default=None,
-        description="Secret that an engine on a TCP port requires of its clients; of a server over HTTP, the API key.",
+        description="Secret that clients must send to an engine on a TCP port; for an OpenAI-compatible server, its"
+        " API key.",
     )
     engine_tokens: EngineTokens | None = Field(
         default=None,
-        description="Secrets of several engines on TCP ports, by their names, for `thothy serve`, which reaches all of"
-        " them: one=SECRET,two=SECRET. An engine that is not named has the token above.",
+        description="Tokens of the engines that `thothy serve` reaches over TCP, by engine name:"
+        " one=SECRET,two=SECRET. An engine that is not listed uses the token above.",
     )
     engine_model: str | None = Field(
-        default=None, description="Model to ask for at a server over HTTP. Default: the only one that it lists."
+        default=None,
+        description="Model to request from an OpenAI-compatible server. Default: the only model that it lists.",
     )
     engine_gpus: int = Field(
         default=1,
         ge=1,
         le=10_000,
-        description="GPUs of a server over HTTP, which cannot be measured: its GPU-seconds are the seconds in which it"
-        " has requests of this worker, times this number.",
+        description="Number of GPUs behind an OpenAI-compatible server. Its GPU-seconds cannot be measured: they are"
+        " the seconds during which this worker has requests there, times this number.",
     )
     engine_context: int = Field(
         default=8192,
         ge=256,
-        description="Context of the model in tokens, for a server over HTTP that does not list it as max_model_len.",
+        description="Context length in tokens of the model on an OpenAI-compatible server that does not report"
+        " max_model_len.",
     )
     engine_silence_seconds: Seconds = Field(
         default=600,
-        description="Seconds of silence after which a request to a server over HTTP is given up, and tried again.",
+        description="Seconds without any data after which a request to an OpenAI-compatible server is abandoned and"
+        " retried.",
     )
     model: Path | None = Field(
         default=None,
-        description="Model of the engine: a Hugging Face folder or a GGUF file. `thothy up` runs the bundled model"
-        " without it.",
+        description="Model that the engine loads: a Hugging Face folder or a GGUF file. Without one, `thothy up` runs"
+        " the bundled model.",
     )
     engine_name: Name | None = Field(
         default=None,
-        description="Name of the engine, the same after a restart, and unlike that of any other engine of the queue."
-        " Default: the host's name and the index of the GPU, or 0.",
+        description="Name of the engine. It must survive restarts and be unique among the engines of a queue. Default:"
+        " the host's name and the GPU's index, or 0.",
     )
     model_name: Name | None = Field(
         default=None,
-        description="Name by which jobs ask for the engine's model. Default: that of the model's folder, or of its file"
-        " without the suffix.",
+        description="Name by which jobs request the engine's model. Default: the name of the model's folder, or of its"
+        " file without the suffix.",
     )
     tenant: Tenant = Field(
         default="default",
@@ -144,26 +148,26 @@ class Settings(BaseSettings):
     )
     kinds: Kinds = Field(
         default=(),
-        description="Job kinds of your own, separated by commas: paths of Python files, names of files in the current"
+        description="Your own job kinds, separated by commas: paths of Python files, names of files in the current"
         " folder without `.py`, or names of installed modules.",
     )
     policies: Policies = Field(
         default={},
-        description="Who has the last word on artifacts, where it is not whom the kind says: KIND=POLICY, separated by"
-        " commas, or *=POLICY for all others. `review`: a person, on those with findings, and on the best draft of a"
-        " job whose drafts gates rejected. `publish`: the gates; nothing waits. `strict`: each finding rejects, too.",
+        description="Who decides about artifacts, where that differs from the kind's own policy: KIND=POLICY,"
+        " separated by commas, or *=POLICY for all other kinds. `review`: a person decides about artifacts with"
+        " findings, and about the best draft of a job whose drafts were all rejected. `publish`: the gates alone"
+        " decide. `strict`: every finding rejects.",
     )
 
     queue_prefix: str = Field(
-        default="thothy:",
-        description="Prefix of all keys in Redis. Two queues in one Redis need different ones.",
+        default="thothy:", description="Prefix of all keys in Redis. Two queues in one Redis need different ones."
     )
 
     worker_in_flight: int = Field(
         default=64,
         ge=1,
-        description="Maximum number of jobs that a worker has in flight, and of urgent jobs beside them. 1024 is best"
-        " on a GPU, which runs that many sequences at once.",
+        description="Maximum number of jobs that a worker runs at once; as many urgent jobs may run in addition. 1024"
+        " suits a GPU, which runs that many sequences at once.",
     )
     lease_seconds: Seconds = Field(
         default=60,
@@ -175,61 +179,62 @@ class Settings(BaseSettings):
     )
     shutdown_deadline_seconds: Seconds = Field(
         default=60,
-        description="Seconds that a worker has to finish its running jobs after SIGTERM, before it releases the rest.",
+        description="Seconds that a worker has after SIGTERM to finish its running jobs. It releases the rest.",
     )
 
     judges: int | None = Field(
         default=None,
         ge=1,
-        description="Number of processes in which a worker runs the code of its kinds: prompts and validators. Default:"
-        " three for every four processors, from two to twelve.",
+        description="Number of processes in which a worker runs the code of job kinds: prompts and validators."
+        " Default: three for every four processors, but at least two and at most twelve.",
     )
     judge_seconds: Seconds = Field(
         default=20,
-        description="Seconds of processor time that the code of a kind may take for an output. A validator that takes"
-        " longer is ended, and the output is rejected as `validator_error`; of a person's edit, that is a finding.",
+        description="Seconds of processor time that the code of a kind may use per output. A validator that needs more"
+        " is stopped, and the output is rejected as `validator_error`; for a person's edit, this is only a finding.",
     )
 
     gates_as_findings: Reasons = Field(
         default=(),
-        description="Reasons, separated by commas, for which an output is not rejected, but left to a person: of gates"
-        " that were wrong too often on your own work, as `thothy eval validators --decisions` says.",
+        description="Rejection reasons, separated by commas, that leave an output to a person instead of rejecting it."
+        " Meant for gates that are too often wrong on your own work, as shown by `thothy eval validators --decisions`.",
     )
     duplicate_days: int = Field(
         default=7,
         ge=0,
-        description="Days for which a new artifact is compared with earlier ones of its kind, language and tenant. One"
-        " that is nearly the same is rejected as `near_duplicate`, unless its kind allows it; 0 compares with none.",
+        description="Number of past days whose artifacts a new one is compared with, within its kind, language and"
+        " tenant. A near-duplicate is rejected as `near_duplicate` unless its kind allows it; 0 disables the"
+        " comparison.",
     )
 
     max_attempts: int = Field(
         default=3,
         ge=1,
         le=32767,
-        description="Number of attempts that may fail before a job is dead, unless the job sets its own.",
+        description="Number of failed attempts after which a job is dead, unless the job sets its own limit.",
     )
     retry_base_seconds: PositiveOrZero = Field(
         default=2,
-        description="Maximum number of seconds before the first retry of a failed attempt, doubled for each further"
-        " retry; the delay itself is random.",
+        description="Longest delay in seconds before the first retry of a failed attempt; it doubles with each further"
+        " retry. The actual delay is random.",
     )
     retry_cap_seconds: PositiveOrZero = Field(
-        default=300, description="Maximum number of seconds before any retry of a failed attempt."
+        default=300, description="Longest delay in seconds before any retry of a failed attempt."
     )
 
     dispatch_interval_seconds: Seconds = Field(
-        default=0.25, description="Seconds between two dispatches of due jobs to Redis, while Redis has enough of them."
+        default=0.25, description="Seconds between dispatches of due jobs to Redis while Redis holds enough of them."
     )
     dispatch_min_depth: int = Field(
         default=64,
         ge=1,
-        description="Minimum number of waiting jobs that the dispatcher keeps in Redis for an engine, or twice the"
-        " number that it runs, if that is more.",
+        description="Minimum number of waiting jobs that the dispatcher keeps in Redis for each engine; twice the"
+        " number of jobs that the engine runs, if that is more.",
     )
     dispatch_timeout_seconds: Seconds = Field(
         default=15,
-        description="Seconds after which a dispatched job that no worker has claimed is dispatched again, if Redis is"
-        " nearly empty.",
+        description="Seconds after which a dispatched job that no worker has claimed is dispatched again, provided"
+        " that Redis is nearly empty.",
     )
     reap_interval_seconds: Seconds = Field(
         default=2,
@@ -238,130 +243,135 @@ class Settings(BaseSettings):
 
     publish_by: PublishBy | None = Field(
         default=None,
-        description="Time of day by which the queue should be empty, with its time zone: `17:00 Europe/Berlin`; without"
-        " a zone it is UTC. Forecasts say how many jobs will still be open then.",
+        description="Time of day, with its time zone, by which the queue should be empty: `17:00 Europe/Berlin`;"
+        " without a zone, UTC. Forecasts say how many jobs will still be open then.",
     )
     webhook_secrets: WebhookSecrets | None = Field(
         default=None,
-        description="Secret with which webhooks are signed, of at least 24 characters; while it is being changed, the"
-        " new and the old one, separated by a comma. `thothy webhooks secret` shows what receivers need. Without it,"
-        " webhooks wait.",
+        description="Secret of at least 24 characters that signs webhooks; while you rotate it, the new and the old"
+        " one, separated by a comma. `thothy webhooks secret` shows what receivers need. Without a secret, webhooks"
+        " wait.",
     )
     webhook_networks: Networks = Field(
         default=(),
-        description="Networks to which webhooks may be sent although they are not public, separated by commas:"
-        " 10.1.0.0/16, ::1/128.",
+        description="Private networks to which webhooks may be sent, separated by commas: 10.1.0.0/16, ::1/128.",
     )
     keep_history_days: int = Field(
         default=400,
         ge=0,
-        description="Days from the end of a month, and from the end of its last job, until the reaper deletes that"
-        " month's jobs, artifacts and attempts; 0 keeps them. Hourly usage and engine sessions stay.",
+        description="Days after which the reaper deletes a month's jobs, artifacts and attempts, counted from the end"
+        " of the month and of its last job; 0 keeps them. Hourly usage and engine sessions are kept.",
     )
 
     price_per_compute_hour: PositiveOrZero | None = Field(
         default=None,
-        description="Price of one hour of the engine's device, in the currency below. With it, costs are also shown in"
-        " money.",
+        description="Price of an hour on the engine's device, in the currency below. With a price, reports also show"
+        " costs in money.",
     )
     currency: str = Field(
-        default="USD", min_length=1, max_length=8, description="Currency of the price, as it is shown: USD, EUR, CHF."
+        default="USD",
+        min_length=1,
+        max_length=8,
+        description="Currency of the price, as displayed: USD, EUR, CHF.",
     )
     model_prices: ModelPrices = Field(
         default=(),
-        description="Prices of one hour of a device, by resident model, for models whose price differs:"
+        description="Prices per device hour, by resident model, for models with a different price:"
         " llama-70b=8.40,qwen-7b=2.10.",
     )
     drain_gap_seconds: Seconds = Field(
         default=30,
-        description="Seconds for which the queue must be empty to end a drain; shorter gaps are part of it.",
+        description="Seconds that the queue must be empty for a drain to end; shorter gaps are part of the drain.",
     )
 
     http_host: str = Field(
         default="127.0.0.1",
-        description="Address on which `thothy serve` listens. One that other machines may reach needs keys"
-        " (`thothy keys create`), or `--no-keys`.",
+        description="Address on which `thothy serve` listens. An address that other machines can reach requires keys"
+        " (`thothy keys create`) or `--no-keys`.",
     )
     http_port: int = Field(
         default=8000,
         ge=0,
         le=65535,
-        description="TCP port of `thothy serve`. `thothy up` chooses one from 8000 on if it is not set, and serves no"
-        " HTTP if it is 0.",
+        description="TCP port of `thothy serve`. If it is not set, `thothy up` chooses one from 8000 on; with 0, it"
+        " serves no HTTP.",
     )
     http_keys: Literal["auto", "off"] = Field(
         default="auto",
-        description="Whether requests over HTTP need a key. `auto`: as soon as one was created; `off`: never, whatever"
-        " the address.",
+        description="Whether HTTP requests need a key. `auto`: as soon as a key exists; `off`: never, whatever the"
+        " address.",
     )
     http_hosts: Hosts = Field(
         default=(),
-        description="Names, separated by commas, by which programs without a key reach `thothy serve`, beside localhost"
-        " and IP addresses. On an address that other machines may reach, all names are allowed if none is set.",
+        description="Host names, separated by commas, that programs without a key may use to reach `thothy serve`, in"
+        " addition to localhost and IP addresses. If none is set, an address that other machines can reach allows all"
+        " names.",
     )
     http_tls_certificate: Path | None = Field(
-        default=None, description="Certificate (PEM, with its chain) with which `thothy serve` speaks HTTPS."
+        default=None, description="TLS certificate of `thothy serve` (PEM, with its chain). With one, it serves HTTPS."
     )
-    http_tls_key: Path | None = Field(default=None, description="Private key of that certificate (PEM).")
+    http_tls_key: Path | None = Field(default=None, description="Private key of the TLS certificate (PEM).")
     http_proxies: Networks = Field(
         default=(),
-        description="Networks of the proxies, separated by commas, whose X-Forwarded-For and X-Forwarded-Proto headers"
-        " `thothy serve` believes: 10.1.0.0/16, ::1/128.",
+        description="Networks of trusted proxies, separated by commas, whose X-Forwarded-For and X-Forwarded-Proto"
+        " headers `thothy serve` accepts: 10.1.0.0/16, ::1/128.",
     )
     interactive_share: float = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="Part of the sequences of each engine that requests over HTTP may take. Beyond it they wait for"
-        " each other, so that the queue goes on.",
+        description="Share of each engine's sequences that HTTP requests may take. Further requests wait, so that the"
+        " queue keeps moving.",
     )
 
     files_folder: Path | None = Field(
         default=None,
-        description="Folder of files of the Batch API that are too large for Postgres. `thothy serve` and the reaper"
-        " need the same one. Default: `files` in THOTHY_HOME.",
+        description="Folder for Batch API files that are too large for Postgres. `thothy serve` and the reaper need"
+        " the same folder. Default: `files` in THOTHY_HOME.",
     )
     files_in_database: int = Field(
         default=8 * 2**20,
         ge=0,
-        description="Size in bytes up to which a file of the Batch API lies in Postgres.",
+        description="Size in bytes up to which Batch API files are stored in Postgres.",
     )
 
-    metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
+    metrics_host: str = Field(default="127.0.0.1", description="Address on which processes serve their metrics.")
     metrics_port: int = Field(
         default=0,
         ge=0,
         le=65535,
-        description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
-        " the engine's port; reaper, dispatcher, worker and `thothy serve` use the next four. `thothy up` chooses one"
-        " from 9400 on if it is not set.",
+        description="TCP port on which a process serves Prometheus metrics; 0 disables them. In the embedded stack,"
+        " this is the engine's port, and reaper, dispatcher, worker and `thothy serve` use the next four. If it is not"
+        " set, `thothy up` chooses one from 9400 on.",
     )
     prometheus_url: HttpUrl | None = Field(
         default=None,
-        description="Where Prometheus answers, as http://host:9090: the console shows the alerts that only it judges.",
+        description="Address of Prometheus, as http://host:9090. With it, the console also shows the alerts that only"
+        " Prometheus evaluates.",
     )
     alert_webhook_url: SecretStr | None = Field(
-        default=None, description="Where Alertmanager posts alerts, as JSON: https://host/path."
+        default=None, description="URL to which Alertmanager posts alerts as JSON: https://host/path."
     )
     alert_slack_url: SecretStr | None = Field(
-        default=None, description="Incoming webhook of Slack to which Alertmanager posts alerts."
+        default=None, description="Slack incoming webhook to which Alertmanager posts alerts."
     )
     alert_slack_channel: str | None = Field(
         default=None, description="Slack channel for alerts, such as #ops. Default: the webhook's own."
     )
     alert_email_to: str | None = Field(
-        default=None, description="Addresses, separated by commas, to which Alertmanager mails alerts."
+        default=None, description="Email addresses, separated by commas, to which Alertmanager sends alerts."
     )
-    alert_email_from: str | None = Field(default=None, description="Sender of mailed alerts.")
+    alert_email_from: str | None = Field(default=None, description="Sender of alert emails.")
     alert_smtp_host: str | None = Field(
-        default=None, description="Mail server for alerts, as smtp.example.com:587; with a password, it must offer TLS."
+        default=None,
+        description="Mail server for alerts, as smtp.example.com:587; if a password is set, the server must offer TLS.",
     )
     alert_smtp_user: str | None = Field(default=None, description="User name for the mail server.")
     alert_smtp_password: SecretStr | None = Field(default=None, description="Password for the mail server.")
     log_level: LogLevel = Field(
         default="INFO",
-        description="Least severe level that is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL. DEBUG also shows the"
-        " traceback of a command's error.",
+        description="Lowest level that is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL. DEBUG also shows the"
+        " traceback of a failed command.",
     )
 
     @model_validator(mode="after")

@@ -56,7 +56,7 @@ def test_a_role_that_is_not_ours_is_left_alone(run: Run, engine: Engine) -> None
     with engine.connect() as connection:
         name = str(connection.scalar(text("SELECT current_user")))
     said = one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
-    assert said == f"Postgres has a role {name} that is no tenant's role here: choose another name"
+    assert said == f"Postgres already has a role {name} that does not belong to a tenant: choose another name"
 
 
 def test_a_role_makes_neither_temporary_tables_nor_large_objects(run: Run, engine: Engine) -> None:

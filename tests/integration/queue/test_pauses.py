@@ -236,7 +236,7 @@ def test_a_second_pause_keeps_who_and_when(queue: Queue, scope: Scope, name: str
 
 def test_unknown_kinds_and_engines_are_refused_with_the_known_ones(queue: Queue) -> None:
     said = one_line(typed(queue.settings, "queue", "pause", "--engine", "z", exit_code=2))
-    assert "'z' is not known: no engine was heard of within a day" in said
+    assert "'z' is not known: no engine has reported within a day" in said
     register(queue, "a")
     said = one_line(typed(queue.settings, "queue", "pause", "--engine", "z", exit_code=2))
     assert "'z' is not one of a" in said

@@ -172,7 +172,7 @@ def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
 
 
 def check_engine(engine: Engine, name: str) -> None:
-    """Raise `BadParameter` for an engine that was not heard of within a day."""
+    """Raise `BadParameter` for an engine that has not reported within a day."""
     from thothy_ai.admin.known_names import unknown_engine
 
     if said := unknown_engine(engine, name):

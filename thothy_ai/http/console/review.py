@@ -353,7 +353,7 @@ def _check_texts(current: CurrentVersion, texts: Mapping[str, str]) -> None:
     known = {part for part, value in leaves(current.body or {}) if isinstance(value, str)}
     for part in texts:
         if part not in known and not part.startswith(NOTE):
-            raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
+            raise ApiError(400, f"{part}: this version has no such text; load the page again", code="stale")
 
 
 def _unused(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, str]:

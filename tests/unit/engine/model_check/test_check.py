@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "layers": (_claim_more_layers, "weights", "model.layers.3.* is missing"),
     "shape": (_widen, "weights", r"has shape \(80, 48\), the configuration wants \(81, 48\)"),
     "a type of quantized weights": (_packed_type, "weights", r"is torch\.float8_e4m3fn: quantized weights"),
-    "quantized, it says": (_say_quantized, "weights", "quantization_config says awq, and no tensor is so"),
+    "quantized, it says": (_say_quantized, "weights", "quantization_config says awq, but no tensor is quantized"),
     "no tokenizer": (_no_tokenizer, "tokenizer", r"has no tokenizer\.json"),
     "broken tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer", "can't be read"),
 }

@@ -1,7 +1,7 @@
 -- Whether a job is open, due and of a model that is served, the first and the last finish that no drain has, and
 -- whether usage is still unknown. Every part reads a few entries of an index, however long the queue is. A job that
 -- waits for its time keeps no drain open; one that waits for its next attempt does. Of queued jobs, some are looked at:
--- before many are due, the first ones are dispatched. An engine that was heard of within `absence_seconds` may come
+-- before many are due, the first ones are dispatched. An engine that has reported within `absence_seconds` may come
 -- back: its models count as served. No drain begins before `empty_at` (NULL: not known), when nothing could run.
 WITH served AS (
     SELECT DISTINCT unnest({model_names}) AS model_name

@@ -135,7 +135,9 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
     if config.quantization is not None:
         marks = config.quantization.marks
         if marks and not any(name.endswith(marks) for name in names):
-            raise ModelLoadError(f"{path}: quantization_config says {config.quantization.method}, but no tensor is quantized")
+            raise ModelLoadError(
+                f"{path}: quantization_config says {config.quantization.method}, but no tensor is quantized"
+            )
         doubtful = config.quantization.if_zero
         names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
         needless = config.quantization.needless

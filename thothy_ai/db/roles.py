@@ -189,7 +189,9 @@ def _refuse_existing(connection: Connection, name: str) -> None:
         return
     tenant = next((role.tenant for role in list_roles(connection) if role.name == name), None)
     if tenant is None:
-        raise RoleExistsError(f"Postgres already has a role {name} that does not belong to a tenant: choose another name")
+        raise RoleExistsError(
+            f"Postgres already has a role {name} that does not belong to a tenant: choose another name"
+        )
     raise RoleExistsError(
         f"role {name} exists already, for tenant {tenant}; its password is not stored: for a new one, run"
         f" `thothy roles drop {name}` and create it again"

@@ -160,7 +160,9 @@ class Answer:
                         found.append(json.loads(data))
                     except (ValueError, RecursionError):
                         sent = bytes(data[:200])
-                        raise ProtocolError(f"{self._connection.url} sent an event that is not JSON: {sent!r}") from None
+                        raise ProtocolError(
+                            f"{self._connection.url} sent an event that is not JSON: {sent!r}"
+                        ) from None
             yield found
         raise ConnectionLostError(f"{self._connection.url} ended a stream before its end")
 

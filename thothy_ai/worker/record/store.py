@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
@@ -84,6 +84,8 @@ class JobStore:
         self._settings = settings
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
+        # A worker that is suspended before a COMMIT locks its jobs, and the reaper could not take them back.
+        self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:
         """Claim the dispatches that may run, in planned order; those that are not returned are stale.
@@ -119,6 +121,7 @@ class JobStore:
         """Extend the leases of these claims; those that are not returned belong to another attempt now."""
         rows = await self._execute(
             "worker/heartbeat",
+            self._autocommit,
             worker=self._worker,
             lease_seconds=self._settings.lease_seconds,
             ids=[claim.id for claim in claims],
@@ -132,7 +135,7 @@ class JobStore:
 
     async def hold(self, hints: Sequence[Hint]) -> None:
         """Note that these messages wait here and are not lost."""
-        await self._execute("worker/hold", **_parallel(hints))
+        await self._execute("worker/hold", self._autocommit, **_parallel(hints))
 
     async def give_back(self, hints: Sequence[Hint]) -> None:
         await self._execute("queue/undo_dispatch", **_parallel(hints))
@@ -230,9 +233,9 @@ class JobStore:
         claiming = {"worker": self._worker, "lease_seconds": self._settings.lease_seconds}
         return claiming | {"engine_session_id": session_id, "model_name": model_name} | _parallel(hints)
 
-    async def _execute(self, name: str, /, **parameters: object) -> Sequence[Any]:
+    async def _execute(self, name: str, engine: AsyncEngine | None = None, /, **parameters: object) -> Sequence[Any]:
         with reaching(self._settings):
-            async with self._engine.begin() as connection:
+            async with (engine or self._engine).begin() as connection:
                 done = await connection.execute(statement(name), parameters)
                 return done.all() if done.returns_rows else ()
 

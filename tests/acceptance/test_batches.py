@@ -69,6 +69,15 @@ def kill(home: Home, stack: subprocess.Popen[str]) -> None:
 def test_a_batch_outlives_the_end_of_every_process(home: Home) -> None:
     with served(home) as address, OpenAI(base_url=address, api_key="any") as client:
         eventually(lambda: client.models.list().data)
+        said = StringIO()
+        with redirect_stdout(said):
+            for snippet in SNIPPETS:
+                if "import OpenAI" in snippet or "batches.create" in snippet:
+                    exec(snippet.replace(ADDRESS, address), globals())
+        assert re.findall(r"^hook-\d", said.getvalue(), re.MULTILINE) == ["hook-0", "hook-1"]
+        for command in COMMANDS:
+            ran = command.replace("http://127.0.0.1:8000", address.removesuffix("/v1")).replace("curl ", "curl -f ")
+            subprocess.run(["sh", "-c", ran], check=True, cwd=home.folder, capture_output=True)
         [model] = client.models.list()
         bodies = [{"model": model.id, "messages": [{"role": "user", "content": f"{n}"}]} for n in range(REQUESTS)]
         lines = [
@@ -84,15 +93,6 @@ def test_a_batch_outlives_the_end_of_every_process(home: Home) -> None:
             return counts is not None and counts.completed > 20
 
         eventually(is_under_way)
-        said = StringIO()
-        with redirect_stdout(said):
-            for snippet in SNIPPETS:
-                if "import OpenAI" in snippet or "batches.create" in snippet:
-                    exec(snippet.replace(ADDRESS, address), globals())
-        assert re.findall(r"^hook-\d", said.getvalue(), re.MULTILINE) == ["hook-0", "hook-1"]
-        for command in COMMANDS:
-            ran = command.replace("http://127.0.0.1:8000", address.removesuffix("/v1")).replace("curl ", "curl -f ")
-            subprocess.run(["sh", "-c", ran], check=True, cwd=home.folder, capture_output=True)
         assert client.batches.retrieve(batch.id).status == "in_progress"
     with served(home) as address, OpenAI(base_url=address, api_key="any") as client:
         eventually(lambda: client.batches.retrieve(batch.id).status == "completed")

@@ -12,6 +12,8 @@ import pytest
 from openai import OpenAI
 
 from tests.support.home import Home, fresh_home, processes_of
+from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 from thothy_ai.cli.commands.stack import METRICS_PORT, METRICS_RANGES, METRICS_ROOM
 
 SOURCE = (
@@ -52,6 +54,7 @@ def test_up_until_ctrl_c(home: Home) -> None:
         served = re.search(r"^OpenAI's API: (http://127.0.0.1:\d+/v1)\.$", "".join(said), re.MULTILINE)
         assert served
         with OpenAI(base_url=served[1], api_key="any") as client:
+            eventually(lambda: client.models.list().data)  # once the door has looked for engines
             [model] = client.models.list()
             hello = {"role": "user", "content": "Say hello."}
             answer = client.chat.completions.create(model=model.id, messages=[hello], max_completion_tokens=8)
@@ -71,7 +74,7 @@ def test_up_until_ctrl_c(home: Home) -> None:
         assert home.run("artifacts", "show", job_id).returncode == 0
     finally:
         stack.send_signal(signal.SIGINT)
-        rest, _ = stack.communicate(timeout=120)
+        rest, _ = stack.communicate(timeout=PATIENCE)
     assert (stack.returncode, rest.splitlines()[-1]) == (0, "Stopped.")
     assert processes_of(home) == []
     assert not (home.folder / "stack.env").exists()
@@ -93,7 +96,7 @@ def test_up_without_a_model_for_tests_of_a_producer(home: Home) -> None:
         assert json.loads(home.run("jobs", "show", job_id, "--json").stdout)["state"] == "succeeded"
     finally:
         stack.send_signal(signal.SIGINT)
-        stack.communicate(timeout=120)
+        stack.communicate(timeout=PATIENCE)
     assert stack.returncode == 0
 
 

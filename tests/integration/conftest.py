@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import QUICK, Queue
 from tests.support.worker_fleet import PATIENT, WorkerFleet
 from thothy_ai.db.connect import make_engine
 from thothy_ai.jobs import registry
-from thothy_ai.producer import Producer
+from thothy_ai.producer import Producer, snapshot
 from thothy_ai.settings import Settings
 
 
@@ -31,7 +32,8 @@ def quick(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def queue(quick: Settings) -> Iterator[Queue]:
+def queue(quick: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    monkeypatch.setattr(snapshot, "GRACE_SECONDS", PATIENCE)  # for a look: Postgres does not hang, and may be busy
     engine = make_engine(quick)
     with Producer(quick) as producer:
         yield Queue(quick, engine, producer)

@@ -247,16 +247,18 @@ def test_each_failure_is_one_that_the_queue_knows(
     async def body(engine: ForeignEngineClient) -> None:
         then(fake, lambda body: reply())
         engine.on_lost = on_lost
+        if says == "silent":
+            engine._server.silence_seconds = 0.5
         with pytest.raises(error, match=says) as raised:
             await result_of(engine, asked())
         assert type(raised.value) is error
         assert lost == issubclass(error, ConnectionLostError)
-        fake.answer = perfect
+        fake.answer, engine._server.silence_seconds = perfect, PATIENCE
         assert (await result_of(engine, asked("next"))).text == "".join(TEXTS)
 
     if says == "silent":  # comments are no silence, so that it is quiet
         monkeypatch.setattr("tests.support.fake_server.WAITING", b"")
-    use(fake, body, silence_seconds=0.5 if says == "silent" else 600)
+    use(fake, body)
 
 
 def test_a_busy_server_is_asked_again_and_a_limit_that_it_refuses_is_left_to_it(fake: FakeServer) -> None:

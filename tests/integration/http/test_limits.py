@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -52,7 +53,7 @@ def doors(backend: AnsweringBackend, own: Settings, engine: Engine) -> Iterator[
 
 
 def test_requests_per_minute_are_shared_by_all_doors(doors: tuple[str, str], engine: Engine) -> None:
-    key = made(engine, limits=KeyLimits(requests_per_minute=3))
+    key, began = made(engine, limits=KeyLimits(requests_per_minute=3)), time.monotonic()
     first = ask(doors[0], key)
     assert first.status_code == 200
     assert [first.headers[f"x-ratelimit-{part}-requests"] for part in ("limit", "remaining")] == ["3", "2"]
@@ -64,7 +65,7 @@ def test_requests_per_minute_are_shared_by_all_doors(doors: tuple[str, str], eng
     for address in doors:
         refused = ask(address, key)
         assert code(refused) == (429, "rate_limit_exceeded")
-        assert 15 <= int(refused.headers["retry-after"]) <= 20
+        assert 19 - (time.monotonic() - began) <= int(refused.headers["retry-after"]) <= 20
         assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert "3 requests per minute" in refused.json()["error"]["message"]
     with (
@@ -192,7 +193,7 @@ def test_of_many_requests_at_once_no_more_run_than_may(
     with ThreadPoolExecutor(12) as pool:
         asked = [pool.submit(ask, doors[number % 2], key) for number in range(12)]
         eventually(lambda: sum(each.done() for each in asked) == 9)
-        assert len(backend.open) == 3
+        eventually(lambda: len(backend.open) == 3)  # they may still be on their way to it
         backend.finish_all("x")
     assert sorted(each.result().status_code for each in asked) == [200] * 3 + [429] * 9
 
@@ -223,7 +224,7 @@ class TestLimiter:
         asyncio.run(both())
 
     def test_the_leases_of_a_killed_door_end(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
+        monkeypatch.setattr(module, "LEASE_SECONDS", 2.0)  # of a door that waits for a core, too
         monkeypatch.setattr(module, "RENEW_SECONDS", 0.1)
         one = KeyLimits(concurrent_requests=1)
 
@@ -236,7 +237,7 @@ class TestLimiter:
             async with asyncio.timeout(PATIENCE):
                 while (await other.admit("a", one, "3", 0, 0)).denied:  # noqa: ASYNC110 - it ends at Redis
                     await asyncio.sleep(0.05)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # it was granted after the one that has ended, and would have ended, too
             assert (await other.admit("b", one, "4", 0, 0)).denied == "concurrent"
             await renewing.settle("b", one, "2", 0, 0)
             assert not (await other.admit("b", one, "4", 0, 0)).denied

@@ -15,6 +15,7 @@ from tests.support.answering_backend import Answer, AnsweringBackend
 from tests.support.door import served_door
 from tests.support.openai_requests import chat, post
 from tests.support.patience import PATIENCE
+from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from thothy_ai.engine.api import AdapterInfo, EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import UnknownAdapterError
@@ -106,6 +107,7 @@ def test_a_stream_that_only_waited_goes_to_another_engine_too(doors: Doors, monk
     with httpx.stream("POST", url, json=body, timeout=PATIENCE) as answer:
         lines = answer.iter_lines()
         assert next(lines) == ": waiting"
+        eventually(lambda: unloads.open)
         unloads.names.clear()
         unloads.fail_all(UnknownAdapterError("adapter: acme is not loaded", "adapter"))
         told = "".join(lines).replace(": ", ":")

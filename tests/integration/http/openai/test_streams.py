@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,7 +77,8 @@ def test_an_error_in_the_middle_is_an_event(client: OpenAI, backend: AnsweringBa
     backend.hang = True
     stream = client.chat.completions.create(model="answering", messages=HELLO, stream=True)
     assert next(stream).choices[0].delta.role == "assistant"
-    threading.Timer(0.1, backend.fail_all, [NoFiniteScoreError("the scores are NaN")]).start()
+    eventually(lambda: backend.open)
+    backend.fail_all(NoFiniteScoreError("the scores are NaN"))
     with pytest.raises(openai.APIError, match="the scores are NaN"):
         list(stream)
     backend.hang = False
@@ -107,7 +107,7 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_up(backend: Answeri
         first = pool.submit(post, address, "chat/completions", chat())
         eventually(lambda: len(backend.open) == 1)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{address}/v1/chat/completions", json=chat(), timeout=0.2)
+            httpx.post(f"{address}/v1/chat/completions", json=chat(), timeout=httpx.Timeout(PATIENCE, read=0.2))
         second = pool.submit(post, address, "chat/completions", chat())
         time.sleep(0.2)
         assert len(backend.requests) == 1
@@ -183,5 +183,6 @@ def test_a_stream_that_waits_is_not_idle(
     with httpx.stream("POST", f"{address}/v1/chat/completions", json=chat(stream=True), timeout=PATIENCE) as answer:
         lines = answer.iter_lines()
         assert next(lines) == ": waiting"
+        eventually(lambda: backend.open)
         backend.finish_all("x")
         assert "data: [DONE]" in list(lines)

@@ -16,6 +16,7 @@ import pytest
 from tests.support.decided import FINDING, written
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.fake_engine import FakeGeneration
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.webhook_bench import deliveries
 from thothy_ai.admin.artifacts import list_artifacts
@@ -64,7 +65,7 @@ def test_what_is_approved_is_the_result(queue: Queue) -> None:
 def test_whoever_waits_is_told_of_the_approval_and_of_the_rejection(queue: Queue) -> None:
     approved, rejected = (queue.producer.job(written(queue)) for _ in range(2))
     with ThreadPoolExecutor(2) as threads:
-        results = [threads.submit(job.result, 30, approved=True) for job in (approved, rejected)]
+        results = [threads.submit(job.result, PATIENCE, approved=True) for job in (approved, rejected)]
         approved.artifact().decide("approve", by="Ann")
         rejected.artifact().decide("reject", by="Ann", note="too long")
         assert results[0].result() == EchoArtifact(echo="The first words.")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeGeneration
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.errors import (
     ArtifactRejectedError,
@@ -54,7 +55,7 @@ def told(producer: Producer, work: Callable[[], object]) -> Iterator[object]:
     called = producer.enqueue_many([(Echo(text="ok once"), keyed)], webhook="https://example.org")
     yield (called.batch_id, called[0].existed)
     work()
-    for ended in producer.wait_all([*jobs, late], timeout=60):
+    for ended in producer.wait_all([*jobs, late], timeout=PATIENCE):
         seen = ended.snapshot
         yield (seen.kind, seen.tenant, seen.state, seen.attempt, seen.failures, seen.reason, seen.detail, seen.priority)
         yield (ended.artifact, type(ended.error), getattr(ended.error, "draft", None), seen.review)
@@ -151,7 +152,7 @@ def test_asynchronous_producers_decide_alike_on_both(queue: Queue) -> None:
         await refused(first.decide("hold", by="Bo"), DecisionConflictError)
         await refused(first.decide("reject", by="Bo", note="n" * 2**20), InvalidDecisionError)
         mended = await broken.decide("edit", by="Ann", body={"echo": "mended"})
-        waiting = asyncio.create_task(doubted.result(60, approved=True))
+        waiting = asyncio.create_task(doubted.result(PATIENCE, approved=True))
         await mended.decide("approve", by="Ann")
         seen += [await waiting, (await doubted.artifact()).current.changes]
         sent = await (await drafted.artifact()).decide("send_back", by="Bo", note="Name it.")

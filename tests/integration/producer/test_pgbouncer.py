@@ -93,7 +93,9 @@ def test_a_pooler_that_was_not_declared_is_named(queue: Queue, pooled: Settings)
 @pytest.mark.parametrize("declared", ["transaction", "none"])
 def test_everything_else_refuses_it(pooled: Settings, command: list[str], declared: str) -> None:
     environment = {**os.environ, **pooled.environment(), "THOTHY_DATABASE_POOLER": declared}
-    done = subprocess.run([*THOTHY, *command], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*THOTHY, *command], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.returncode != 0
     assert "; set THOTHY_DATABASE_URL to the address of Postgres itself" in done.stderr
     assert "Traceback" not in done.stderr
@@ -180,8 +182,9 @@ def test_the_whole_service_works_in_session_mode(queue: Queue, tmp_path: Path) -
             jobs = producer.enqueue_many([Echo(text=f"ok {turn}") for turn in range(MANY)])
             producer.wait_all(jobs, PATIENCE)
         check_each_once(queue, MANY)
-        [(names,)] = queue.rows("SELECT array_agg(DISTINCT application_name) FROM pg_stat_activity")
-        assert {"thothy-dispatcher", "thothy-reaper", "thothy-worker", "thothy-registrar"} <= set(names)
+        wanted = {"thothy-dispatcher", "thothy-reaper", "thothy-worker", "thothy-registrar"}
+        connected = "SELECT DISTINCT application_name FROM pg_stat_activity"
+        eventually(lambda: wanted <= {row.application_name for row in queue.rows(connected)})
 
 
 @pytest.mark.parametrize("command", [["worker"], ["dispatcher"], ["reaper"], ["migrate"], ["jobs", "list"]])
@@ -189,7 +192,9 @@ def test_one_in_transaction_mode_that_was_declared_as_session_is_found_out(
     pooled: Settings, command: list[str]
 ) -> None:
     environment = {**os.environ, **pooled.environment(), "THOTHY_DATABASE_POOLER": "session"}
-    done = subprocess.run([*THOTHY, *command], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*THOTHY, *command], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.returncode != 0
     assert "is a pooler in transaction mode" in done.stderr
     assert "Traceback" not in done.stderr

@@ -197,7 +197,7 @@ def test_a_migration_that_dies_on_a_filled_database_leaves_an_index_to_dispatch_
 
 def _migrate_and_die(settings: Settings, place: str, *command: str) -> None:
     env = settings.environment() | {"THOTHY_CRASH_POINT": place}
-    died = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    died = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert died.returncode == EXIT_CODE, died.stderr
 
 

@@ -164,7 +164,7 @@ def test_deadlines_that_passed_end_unclaimed_jobs(queue: Queue) -> None:
 
 def test_an_engine_that_fell_silent_ended_with_its_last_heartbeat(queue: Queue) -> None:
     silent, lively = uuid4(), uuid4()
-    for session, age in ((silent, 90), (lively, 5)):
+    for session, age in ((silent, 90), (lively, -PATIENCE)):  # heard of for as long as the reaper takes
         queue.rows(
             "INSERT INTO engine_session"
             " (id, model, device, dtype, gpus, num_blocks, block_size, started_at, heartbeat_at)"

@@ -125,7 +125,7 @@ def test_old_rows_run_under_new_code(old: Queue) -> None:
     with runner_bench(old) as bench:
         old.ask("queue/reap_leases", retry_base_seconds=0, retry_cap_seconds=0)
         old.rows("UPDATE job SET state = 'queued' WHERE state = 'dispatched'")
-        bench.settle(60)
+        bench.settle()
     assert old.count("succeeded") == 200 * 4
     [dead] = old.rows("SELECT id FROM job WHERE state = 'dead' LIMIT 1")
     assert admin_jobs.redrive(old.engine, [dead.id], note="after the upgrade") == {dead.id}
@@ -152,12 +152,15 @@ def test_migrating_waits_for_no_statement_and_no_statement_waits_for_it(old: Que
     assert check_schema(old.settings) == code_revision()
 
 
-def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(old: Queue) -> None:
+def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(
+    old: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A report reads `job` throughout; a new column needs the table for itself, and asks again and again.
 
     The reader holds its lock throughout, so that only the migration's own limit ends the wait of those behind it.
     """
     assert online.LOCK_SECONDS < 0.6
+    monkeypatch.setattr(online, "PATIENCE_SECONDS", PATIENCE)
     thread = threading.Thread(target=migrate, args=(old.settings,))
     asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE job%' AND wait_event_type = 'Lock'"
     with holding(old, "SELECT count(*) FROM job"):
@@ -197,7 +200,7 @@ def test_several_machines_migrate_at_once(old: Queue, tmp_path: Path) -> None:
     folders = [str(tmp_path / str(number)) for number in range(3)]
     machines = [subprocess.Popen([*command, each], env=environment, stdout=subprocess.PIPE) for each in folders]
     for machine in machines:
-        said, _ = machine.communicate(timeout=60)
+        said, _ = machine.communicate(timeout=PATIENCE)
         assert said.decode() == code_revision()
 
 

@@ -142,7 +142,7 @@ def test_sigterm_finishes_or_releases_urgent_jobs_and_returns_their_messages(
     eventually(lambda: queue.count("running") == 2 * IN_FLIGHT)
     queue.rows("UPDATE queue_control SET paused = true")  # what is released stays in Postgres
     worker.terminate()
-    assert worker.wait(60) == 0
+    assert worker.wait(PATIENCE) == 0
     assert (queue.count("running"), redis.hlen(UNACKED)) == (0, 0)
     assert queue.rows("SELECT max(failures) FROM job") == [(0,)]
 

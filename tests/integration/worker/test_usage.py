@@ -261,18 +261,21 @@ def test_what_is_asked_past_the_queue_is_counted_as_such(queue: Queue, tmp_path:
         client = connect(url)
         await client.start()
         await (await client.submit(GenerationRequest("one", text="x"))).result()
+        backend._latency = NEVER  # so that it runs when its client leaves
         await client.submit(GenerationRequest("two", text="x"))
         await client.close()
 
+    began = time.monotonic()
     with served(backend, url), runner_bench(queue, connect(url)) as bench:
         [job_id] = bench.work("ok")
+        eventually(lambda: bench.done)
         asyncio.run(ask())
-        eventually(lambda: bench.done and backend.stats().core.requests_aborted == 1)
+        eventually(lambda: backend.stats().core.requests_aborted == 1)
         core = backend.stats().core
         [(_, _, billed)] = attempts(queue).values()
         assert queue.job(job_id).state == "succeeded"
         assert billed == LATENCY
-        assert LATENCY <= core.direct_seconds <= 2 * LATENCY
+        assert LATENCY <= core.direct_seconds < time.monotonic() - began
         assert core.busy_seconds == pytest.approx(core.direct_seconds + billed)
 
 

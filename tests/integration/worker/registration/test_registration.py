@@ -145,7 +145,7 @@ def test_an_engine_that_cannot_start_has_ended(settings: Settings, rows: Rows) -
     """Its address is a folder."""
     (settings.home / "e0.sock").mkdir(parents=True)
     with engine_process(settings) as process:
-        assert process.popen.wait(60) == 2
+        assert process.popen.wait(PATIENCE) == 2
     ended = in_state(rows, "ended")
     assert (ended.end_reason, ended.ready_at) == ("failed", None)
 
@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there_leaves_no_session(settings: Settings, rows: R
     model, url = settings.home / "nothing", f"unix://{settings.home}/e0.sock"
     done = subprocess.run(
         [sys.executable, "-m", "thothy_ai.cli", "engine", "--model", model, "--url", url],
-        env=os.environ | settings.environment(), capture_output=True, text=True, check=False, timeout=60,
+        env=os.environ | settings.environment(), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, f"thothy: {model}: no such file or folder\n")
     assert rows("SELECT id FROM engine_session") == []
@@ -184,11 +184,12 @@ def test_a_second_live_engine_of_a_name_is_refused(settings: Settings, rows: Row
     with engine_process(settings, engine_name="box") as first, engine_process(settings, number=1, engine_name="other"):
         eventually(lambda: len(rows(ONE.format("ready"))) == 2)
         with engine_process(settings, number=2, engine_name="box") as second:
-            assert second.popen.wait(60) == 2
+            assert second.popen.wait(PATIENCE) == 2
             said = second.popen.stderr.read() if second.popen.stderr else ""
         assert f"an engine named box already runs on {HOST} at {first.url}: set THOTHY_ENGINE_NAME" in said
         assert rows("SELECT count(*) FROM engine_session") == [(2,)]
         first.stop()
+        in_state(rows, "ended")  # whose name is free then
         with engine_process(settings, number=2, engine_name="box"):
             eventually(lambda: len(rows(ONE.format("ready"))) == 2)
 

@@ -13,6 +13,7 @@ import pytest
 from openai import NotFoundError, OpenAI
 
 from tests.support.home import Home, fresh_home
+from tests.support.patience import PATIENCE
 from tests.support.peft_folders import adapter_tensors, write_adapter
 from tests.support.queue_bench import eventually
 
@@ -45,7 +46,7 @@ def served(home: Home, *options: str) -> Iterator[OpenAI]:
                 yield client
         finally:
             stack.send_signal(signal.SIGINT)
-            assert stack.wait(120) == 0
+            assert stack.wait(PATIENCE) == 0
 
 
 @pytest.mark.timeout(1800)

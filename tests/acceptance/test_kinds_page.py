@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.server_folder import server_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kinds.md").read_text("utf-8")
@@ -59,7 +60,7 @@ class Reader:
             yield
         finally:
             os.killpg(stack.pid, signal.SIGINT)
-            stack.communicate(timeout=120)
+            stack.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from tests.support.server_folder import server_folder
 from thothy_ai.chaos.invariants import Violation
@@ -141,7 +142,7 @@ def test_an_interrupted_run_leaves_nothing_behind(environment: dict[str, str], f
             assert "without faults" in run.stderr.readline()
             assert processes(bytes(folder))
             run.send_signal(signal.SIGINT)
-            assert run.wait(60) == 130
+            assert run.wait(PATIENCE) == 130
         finally:
             run.kill()
     assert list(folder.iterdir()) == []

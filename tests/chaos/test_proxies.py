@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.chaos import proxies as proxies_module
 from thothy_ai.chaos.proxies import Proxies
 
@@ -55,7 +56,7 @@ def has_ended(talk: socket.socket) -> bool:
 
 
 def test_what_goes_in_comes_out_later_when_the_proxy_is_slow(echo: tuple[str, int]) -> None:
-    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(echo)), timeout=60) as talk:
+    with Proxies() as proxies, socket.create_connection(("127.0.0.1", proxies.open(echo)), timeout=PATIENCE) as talk:
         assert ask(talk, bytes(range(256)) * 4000) > 0
         proxies.delay = 0.2
         assert ask(talk, b"slowly") >= 0.2
@@ -65,11 +66,11 @@ def test_what_goes_in_comes_out_later_when_the_proxy_is_slow(echo: tuple[str, in
 def test_a_cut_connection_ends_and_a_new_one_can_be_made(echo: tuple[str, int]) -> None:
     with Proxies() as proxies:
         port = proxies.open(echo)
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as talk:
             ask(talk, b"before")
             proxies.cut()
             assert has_ended(talk)
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as talk:
             ask(talk, b"after")
 
 
@@ -77,7 +78,7 @@ def test_a_server_that_is_away_looks_like_one() -> None:
     with socket.socket() as held, Proxies() as proxies:
         held.bind(("127.0.0.1", 0))  # nothing listens there, and nothing else can
         port = proxies.open(held.getsockname())
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as talk:
             assert has_ended(talk)
 
 
@@ -87,9 +88,9 @@ def test_what_a_server_says_last_arrives_and_a_worker_may_still_write(monkeypatc
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         Proxies() as proxies,
-        socket.create_connection(("127.0.0.1", proxies.open(listener.getsockname())), timeout=60) as talk,
+        socket.create_connection(("127.0.0.1", proxies.open(listener.getsockname())), timeout=PATIENCE) as talk,
     ):
-        listener.settimeout(60)
+        listener.settimeout(PATIENCE)
         server, _ = listener.accept()
         with server:
             server.sendall(b"last words")

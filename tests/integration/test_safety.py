@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY, fresh_home
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.admin.dead_letters import Selection, groups, purge
 from thothy_ai.cli import app
@@ -119,7 +120,7 @@ def drive(environment: dict[str, str], stack: EmbeddedStack) -> list[str]:
 def run(environment: dict[str, str], *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "thothy_ai.cli", *arguments],
-        env=environment, capture_output=True, text=True, check=False, timeout=60,
+        env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert "Traceback" not in done.stderr or environment.get("THOTHY_LOG_LEVEL") == "DEBUG"
     return done.stdout + done.stderr

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.home import THOTHY
+from tests.support.patience import PATIENCE
 from thothy_ai.settings import PREFIX, Settings
 
 REGISTRAR = b"thothy_ai.worker.registration.registrar"
@@ -35,11 +36,11 @@ class EngineProcess:
 
     def stop(self) -> int:
         self.popen.terminate()
-        return self.popen.wait(60)
+        return self.popen.wait(PATIENCE)
 
     def kill(self) -> None:
         self.popen.kill()
-        self.popen.wait(60)
+        self.popen.wait(PATIENCE)
 
     def _is_registrar(self, folder: Path) -> bool:
         home = str(self.home).encode()

@@ -16,6 +16,7 @@ from tests.support.command_line import (
     Run,
     one_line,
 )
+from tests.support.patience import PATIENCE
 from thothy_ai.errors import MigrationsBehindError
 from thothy_ai.jobs import TrendSummary
 from thothy_ai.producer import Producer
@@ -104,7 +105,7 @@ class TestOldSchema:
     @pytest.mark.parametrize("service", ["worker", "dispatcher", "reaper"])
     def test_a_service_does_not_start(self, service: str) -> None:
         command = [sys.executable, "-m", "thothy_ai.cli", service]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert "run `thothy migrate`" in done.stderr.splitlines()[-1]

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from tests.support.command_line import Run, enqueue, environment_of, one_line, spawned, typed
 from tests.support.command_terminal import lines_on_terminal
 from tests.support.home import THOTHY
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue
 
 RUNS = """
@@ -78,7 +79,7 @@ def test_ctrl_c_while_it_waits_says_that_the_queue_stays_paused(queue: Queue) ->
         assert waiting.stdout.readline() == "Paused.\n"
         assert waiting.stdout.readline() == "1 job is still running …\n"
         waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate(timeout=60)
+        _, said = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, said) == (130, "Stopped waiting; the queue stays paused.\n")
     assert note(queue) == (True, None)
 

@@ -17,6 +17,7 @@ from tests.support.command_terminal import on_terminal
 from tests.support.engine_rows import register
 from tests.support.fake_engine import FakeClient
 from tests.support.home import THOTHY
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.db.connect import make_engine
 
@@ -92,7 +93,7 @@ class TestDrain:
             said = "No dispatcher or worker is connected. `thothy doctor` says what to do.\n"
             assert drain.stderr.readline() == said
             drain.send_signal(signal.SIGINT)
-            report, said = drain.communicate(timeout=60)
+            report, said = drain.communicate(timeout=PATIENCE)
         assert (drain.returncode, report) == (130, "")
         assert said == "Stopped watching; the queue keeps draining.\n"
 

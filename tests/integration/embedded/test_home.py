@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.home import THOTHY, Home, fresh_home, processes_of
+from tests.support.patience import PATIENCE
 from thothy_ai.cli import app
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.settings import Settings
@@ -53,7 +54,7 @@ def test_a_folder_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_without_room_for_postgres_and_the_same_home_once_there_is(home: Home) -> None:
     limited = f"ulimit -f {FILE_BLOCKS}; exec {' '.join(THOTHY)} up"
     done = subprocess.run(
-        ["sh", "-c", limited], env=home.environment, capture_output=True, text=True, check=False, timeout=150
+        ["sh", "-c", limited], env=home.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()

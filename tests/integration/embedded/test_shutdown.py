@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.support.null_stack import NEVER, NullStack
+from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from thothy_ai.db.fragments import FREE_MACHINE_LOSSES
 from thothy_ai.embedded import EmbeddedStack, Postgres, open_jobs
@@ -199,10 +200,10 @@ def test_what_is_released_of_a_worker_that_died_is_its_own(home: Path) -> None:
         producer.cancel(ids[1])
         jobs = OpenJobs(stack.settings)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(producer.job(ids[1]).result, timeout=60)
+            waiting = threads.submit(producer.job(ids[1]).result, timeout=PATIENCE)
             assert jobs.release("box-0", 77)
             with pytest.raises(JobCancelledError):
-                waiting.result(60)
+                waiting.result(PATIENCE)
         states = [row[0] for row in rows(stack.postgres, "SELECT state FROM job ORDER BY id")]
         assert states == ["queued", "cancelled", "running", "queued", "dispatched"]
         assert rows(stack.postgres, "SELECT event FROM job_event ORDER BY job_id") == [("lost",), ("cancelled",)]

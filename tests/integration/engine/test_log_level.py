@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 
@@ -32,7 +33,7 @@ def logged(level: str, folder: Path) -> dict[str, set[str]]:
         assert process.stdout is not None
         assert b"ready at" in process.stdout.readline(), log.read_text()
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, log.read_text()
     found: dict[str, set[str]] = {}
     for line in re.finditer(r"^[\d-]+ [\d:,]+ ([A-Z]+) ([\w.]+): ", log.read_text(), re.MULTILINE):

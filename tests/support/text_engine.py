@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.hold import Hold
 from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import Delta, EngineStats, GenerationRequest, GenerationResult
 from thothy_ai.engine.api.backend import Failure, Output
@@ -56,22 +59,38 @@ class TextEngine:
         """The next outputs."""
         return self._heard.get(timeout=PATIENCE)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What is asked in the block reaches the core at its end, together."""
+        opened = threading.Event()
+        self.frontend._put_behind(lambda: opened.wait(PATIENCE) and None)
+        try:
+            yield
+        finally:
+            opened.set()
+
+    def settle(self) -> None:
+        """Wait until the core has all that was asked for."""
+        done = threading.Event()
+        self.frontend._put_behind(partial(self.frontend._outputs.put, done.set))
+        assert done.wait(PATIENCE)
+
     def stats(self) -> EngineStats:
         return self.frontend.stats()
 
 
 @contextmanager
 def text_engine(
-    loaded: LoadedModel, options: EngineOptions, tokenizer: PreTrainedTokenizerFast
+    loaded: LoadedModel, options: EngineOptions, tokenizer: PreTrainedTokenizerFast, hold: Hold | None = None
 ) -> Iterator[TextEngine]:
-    """It runs until the block ends."""
+    """It runs until the block ends; with a `hold`, it first waits there."""
     cores: list[EngineCore] = []
     letters = TokenBytes(
         tuple(chr(0x4E00 + token).encode() for token in range(loaded.config.vocab_size)), drops_first_space=False
     )
 
     def make_core(on_events: OnEvents) -> EngineCore:
-        cores.append(build_core(loaded, options, on_events))
+        cores.append(build_core(loaded, options, hold.over(on_events) if hold else on_events))
         return cores[0]
 
     frontend = Frontend(TextTools(PromptEncoder(tokenizer), letters), make_core)

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.arithmetic_model import VOCAB, continuation
+from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
+from tests.support.engine_driver import EngineDriver
+from tests.support.hold import Hold
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.api.errors import EngineStoppedError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.api.limits import EngineConfig
@@ -108,7 +110,8 @@ def test_end_of_text_stops_and_is_not_reported_unless_ignored(overlap):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_abort_frees_everything_and_leaves_the_others(overlap):
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=2, token_budget=8, max_context=64, overlap=overlap)
-    with drive(config) as driver:
+    hold = Hold()
+    with EngineDriver(lambda on_events: arithmetic_core(config, hold.over(on_events))) as driver:
         for name in ("running", "waiting"):
             driver.submit(request(name, [1, 2, 3], 40))
         driver.submit(request("other", [5, 6], 6))
@@ -118,6 +121,7 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
         while not driver.collected.tokens["running"]:
             driver.gather()
         driver.core.abort("running")
+        hold.release()
         while len(driver.collected.finished) < 3:
             driver.gather()
         stats = driver.core.stats()

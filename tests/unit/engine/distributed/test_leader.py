@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,9 @@ import pytest
 import torch
 
 from tests.support.engine_driver import EngineDriver
+from tests.support.hold import Hold
 from tests.support.oracle import ROOMY
+from tests.support.patience import PATIENCE
 from tests.support.tiny_models import tiny_model
 from tests.support.two_ranks import START, SharedModel, two_ranks
 from thothy_ai.engine.api import SamplingParams
@@ -136,23 +137,22 @@ def test_a_rank_that_dies_names_the_step_s_members(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(leader._OtherRank, "_end", lambda rank: (told.wait(1.0), end(rank))[1])
     folder = tiny_model("llama", tmp_path)
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    hold = Hold()  # no request ends before the rank
     with two_ranks() as group, EngineDriver(lambda on_events: SharedModel(group, folder).build(
-        loaded, ROOMY, on_events
+        loaded, ROOMY, hold.over(on_events)
     )) as driver:  # fmt: skip
-        began = time.monotonic()
-        with pytest.raises(torch.OutOfMemoryError), group.blaming():
-            raise torch.OutOfMemoryError("of this rank, which tries again")
-        assert time.monotonic() - began < 0.4
+        with monkeypatch.context() as at_once:
+            at_once.setattr(group._ending, "wait", pytest.fail)
+            with pytest.raises(torch.OutOfMemoryError), group.blaming():
+                raise torch.OutOfMemoryError("of this rank, which tries again")
         for name in ("one", "two"):
             driver.submit(CoreRequest(name, (1, 2, 3), replace(LONG, max_tokens=40)))
         driver.submit(CoreRequest("three", (1, 2, 3), replace(LONG, max_tokens=50)))
         driver.core.start()
-        while not driver.collected.tokens:
-            driver.gather()
-        began = time.monotonic()
+        hold.reached()
         os.kill(group._others[0]._process.pid, signal.SIGKILL)
-        assert driver.core.join(10)
-        assert time.monotonic() - began < 10
+        hold.release()
+        assert driver.core.join(PATIENCE)
         failure = driver.core.failure
         assert isinstance(failure, StepFailedError)
         assert failure.members

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.distributed.shared_memory import FrameReader, FrameWriter, open_memory
 
 CAPACITY = 1000
@@ -43,7 +44,7 @@ def test_frames_of_all_sizes_pass_through_a_small_ring(ends: Ends) -> None:
     for frame in sent:
         writer.write(frame[:3], frame[3:])
     ours.shutdown(socket.SHUT_WR)  # as the end of the writer's process does
-    thread.join(30)
+    thread.join(PATIENCE)
     assert received == sent
 
 

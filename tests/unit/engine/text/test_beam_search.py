@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
+from tests.support.hold import Hold
 from tests.support.oracle import ROOMY, options, random_prompts
 from tests.support.sweep import combinations
 from tests.support.text_engine import TextEngine, text_engine
@@ -153,11 +154,13 @@ def test_the_context_bounds_beams(engine: TextEngine, folder: Path) -> None:
 
 def test_an_abort_ends_a_search(loaded: LoadedModel, tokenizer: PreTrainedTokenizerFast) -> None:
     roomy = replace(ROOMY, max_context=250, kv_tokens=4096)
-    with text_engine(loaded, roomy, tokenizer) as engine:
+    hold = Hold()
+    with text_engine(loaded, roomy, tokenizer, hold) as engine:
         engine.submit(request((1, 2, 3), BeamSearch(3), replace(PLAIN, max_tokens=240)))
-        engine.submit(GenerationRequest("b", token_ids=(5,), sampling=PLAIN))
-        ends, _ = engine.listen({"b"})
+        hold.reached()
         engine.frontend.abort("a")
+        engine.settle()
+        hold.release()
         ends, _ = engine.listen({"a"})
         assert ends["a"].finish_reason is FinishReason.ABORTED
         assert ends["a"].usage.compute_seconds > 0

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.hold import Hold
 from tests.support.oracle import ROOMY
 from tests.support.text_engine import TextEngine, text_engine
 from tests.support.tiny_models import tiny_model
@@ -99,9 +100,10 @@ def test_choices_end_by_themselves(engine: TextEngine) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_deltas_are_by_choice(engine: TextEngine, *, late: bool) -> None:
     sampling = replace(DRAWN, max_tokens=20)
-    engine.submit(ask("a", sampling, n=3, stream=not late, report_after=0))
-    if late:
-        engine.frontend.stream("a")
+    with engine.at_once():
+        engine.submit(ask("a", sampling, n=3, stream=not late, report_after=0))
+        if late:
+            engine.frontend.stream("a")
     ends, deltas = engine.listen({"a"})
     texts = ["".join(delta.text for delta in deltas if delta.choice == place) for place in range(3)]
     assert texts == [choice.text for choice in ends["a"].choices]
@@ -121,11 +123,13 @@ def test_only_the_first_choice_reports_early(engine: TextEngine) -> None:
 
 
 def test_an_abort_ends_all_choices(loaded: LoadedModel, tokenizer: PreTrainedTokenizerFast) -> None:
-    endless = replace(DRAWN, max_tokens=200)
-    with text_engine(loaded, replace(ROOMY, max_context=250, kv_tokens=4096), tokenizer) as engine:
+    endless, hold = replace(DRAWN, max_tokens=200), Hold()
+    with text_engine(loaded, replace(ROOMY, max_context=250, kv_tokens=4096), tokenizer, hold) as engine:
         engine.submit(ask("a", endless, n=4, stream=True))
         engine.heard()
         engine.frontend.abort("a")
+        engine.settle()
+        hold.release()
         ends, _ = engine.listen({"a"})
         assert ends["a"].finish_reason is FinishReason.ABORTED
         assert ends["a"].usage.output_tokens < 4 * 200
@@ -134,9 +138,10 @@ def test_an_abort_ends_all_choices(loaded: LoadedModel, tokenizer: PreTrainedTok
 
 def test_ids_in_flight_are_refused_whole(engine: TextEngine) -> None:
     own, other = core_ids("a", 2)
-    engine.submit(ask("a", n=2))
-    engine.submit(ask(other))
-    engine.submit(ask("b"))
+    with engine.at_once():
+        engine.submit(ask("a", n=2))
+        engine.submit(ask(other))
+        engine.submit(ask("b"))
     ends, _ = engine.listen({own, other, "b"})
     assert isinstance(ends[other], Failure)
     assert isinstance(ends[other].error, InvalidRequestError)

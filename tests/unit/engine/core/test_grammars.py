@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -76,16 +77,19 @@ class Stage:
     core: EngineCore
     compiler: Compiler
     events: queue.SimpleQueue[list[Event]]
+    heard: defaultdict[str, deque[Event]] = field(default_factory=lambda: defaultdict(deque))  # by request
 
     def end_of(self, request_id: str) -> tuple[FinishedEvent | RefusedEvent, int]:
-        """How a request ended, and how many tokens it gained until then."""
+        """How a request ended, and how many tokens it gained until then. Others may end before or after it."""
         tokens = 0
         while True:
+            while self.heard[request_id]:
+                event = self.heard[request_id].popleft()
+                if not isinstance(event, TokenEvent):
+                    return event, tokens
+                tokens += len(event.tokens)
             for event in self.events.get(timeout=PATIENCE):
-                if event.id == request_id:
-                    if not isinstance(event, TokenEvent):
-                        return event, tokens
-                    tokens += len(event.tokens)
+                self.heard[event.id].append(event)
 
 
 @pytest.fixture

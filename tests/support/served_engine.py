@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.backend import Backend
 from thothy_ai.engine.serving.client import connect
@@ -21,12 +22,12 @@ def served(backend: Backend, url: str) -> Iterator[None]:
     thread.start()
     server = EngineServer(backend, url)
     try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE)
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(_close(server), loop).result(60)
+        asyncio.run_coroutine_threadsafe(_close(server), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(PATIENCE)
         loop.close()
 
 

@@ -23,6 +23,7 @@ from tests.support.constrained import (
 )
 from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY
+from tests.support.patience import PATIENCE
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.grammar import batch as grammar_batch
@@ -74,7 +75,7 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
     waited, wait, compute = threading.Semaphore(0), Filling.wait, grammar_batch._compute
 
     def compute_late(*work: Any) -> None:
-        assert waited.acquire(timeout=60)
+        assert waited.acquire(timeout=PATIENCE)
         compute(*work)
 
     def let_fill(filling: Filling) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.entailment import XNLI, entailment_folder
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import GenerationRequest, GenerationResult
 from thothy_ai.engine.api.backend import Backend, Failure, Output
 from thothy_ai.engine.api.errors import EngineNotAcceptingError, ModelLoadError
@@ -22,7 +23,6 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process.factory import make_engine
 from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 
-SECONDS = 60
 YES = '{"enum": ["yes"]}'
 PAIRS = (("the tower has stairs", "it has no stairs"), ("a mayor opened the tower", "no rain"), ("rain", "rain"))
 
@@ -48,7 +48,7 @@ def asked(backend: Backend, request: GenerationRequest) -> queue.SimpleQueue[Out
 
 
 def result(backend: Backend, request: GenerationRequest) -> GenerationResult:
-    output = asked(backend, request).get(timeout=SECONDS)
+    output = asked(backend, request).get(timeout=PATIENCE)
     assert isinstance(output, GenerationResult)
     return output
 
@@ -88,7 +88,7 @@ def test_a_verifier_that_hangs_or_dies_answers_without_labels_and_is_replaced(
         result(engine.backend, GenerationRequest(f"e{signal_}", text="x", schema='{"enum": ["yes"]}')).text == '"yes"'
     )
     monkeypatch.undo()
-    assert verifier.running.wait(SECONDS)
+    assert verifier.running.wait(PATIENCE)
     assert verifier._process.pid != first
     assert len(json.loads(result(engine.backend, GenerationRequest(f"f{signal_}", pairs=PAIRS)).text)) == len(PAIRS)
 
@@ -104,7 +104,7 @@ def test_pairs_that_were_judged_keep_their_labels_beside_one_that_was_not(
 def test_a_stopping_engine_takes_no_pairs(folder: Path, engine: VerifyingEngine) -> None:
     stopping = VerifyingEngine(NullEngine(0.0, EngineOptions("unix:///nowhere")), engine._verifier)
     stopping.backend.stop_accepting()
-    output = asked(stopping.backend, GenerationRequest("g", pairs=PAIRS)).get(timeout=SECONDS)
+    output = asked(stopping.backend, GenerationRequest("g", pairs=PAIRS)).get(timeout=PATIENCE)
     assert isinstance(output, Failure)
     assert isinstance(output.error, EngineNotAcceptingError)
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.grammars import compiled
 from tests.support.json_schemas import record
 from tests.support.masks import Masks
+from tests.support.patience import PATIENCE
 from tests.support.plans import PLAIN
 from thothy_ai.engine.api.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import batch as grammar_batch
@@ -265,7 +266,7 @@ def test_what_is_too_complex_is_refused_at_once(
     begun = time.thread_time()
     with pytest.raises(GrammarError, match=message):
         compiler.compile(json.dumps(schema))
-    assert time.thread_time() - begun < 1  # twice what it takes alone, since cores share their caches and pipelines
+    assert time.thread_time() - begun < 10  # the dearest takes 0.8 s on a busy core
 
 
 @pytest.mark.parametrize("pattern", ["^.*a.{200}$", "^(.*a.{30}){5}$", "^.*(foo|bar).{0,50}.*baz.{10,20}$"])
@@ -391,13 +392,13 @@ def test_threads_that_want_one_schema_at_a_time_compile_it_once(
         def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
             made.append(schema)
             begun.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(PATIENCE)
             super().__init__(schema, vocabulary, most)
 
     monkeypatch.setattr(grammar_compiler, "Lexers", Slow)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(compiler.compile, schema)
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         later = [threads.submit(compiler.compile, schema) for _ in range(2)]
         goes_on.set()
         ends = [each.exception() for each in (first, *later)]

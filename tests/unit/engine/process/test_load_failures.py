@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.support.engine_process import ended, options, ready, started
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.execution import device
@@ -139,7 +140,7 @@ def test_ends_of_text_of_any_size(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_load_waits_for_triton_unless_it_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    triton, started = threading.Thread(target=lambda: started.wait(timeout=60)), threading.Event()
+    triton, started = threading.Thread(target=lambda: started.wait(timeout=PATIENCE)), threading.Event()
     triton.start()
     monkeypatch.setattr(resident, "start_triton", lambda _: triton)
     with pytest.raises(ModelLoadError, match="no such file"):
@@ -148,11 +149,11 @@ def test_a_load_waits_for_triton_unless_it_fails(model: Path, tmp_path: Path, mo
     monkeypatch.setattr(resident, "load_model", lambda *_, **__: loaded.set())
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(resident.load, options(model, ""), LocalText())
-        assert loaded.wait(timeout=60)
+        assert loaded.wait(timeout=PATIENCE)
         with pytest.raises(TimeoutError):
             loading.result(timeout=0.2)
         started.set()
-        loading.result(timeout=60)
+        loading.result(timeout=PATIENCE)
 
 
 def test_triton_s_first_launch_fails_where_a_kernel_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,5 +163,5 @@ def test_triton_s_first_launch_fails_where_a_kernel_is_needed(monkeypatch: pytes
     monkeypatch.setattr(device, "use_device", refuse)
     for kind in ("cuda:0", "cpu"):
         thread = device.start_triton(torch.device(kind))
-        thread.join(timeout=60)
+        thread.join(timeout=PATIENCE)
         assert not thread.is_alive()

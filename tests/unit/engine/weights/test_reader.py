@@ -27,7 +27,8 @@ def test_tensors_arrive_whole_in_any_order(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(reader, "PIECE_BYTES", 100)
     monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 1000})
     types = [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.float8_e4m3fn, torch.bool]
-    tensors = {f"t{at}": torch.randint(0, 2, (at % 7, 2 * at)).to(types[at % 6]) for at in range(60)}
+    draw = torch.Generator().manual_seed(1)
+    tensors = {f"t{at}": torch.randint(0, 2, (at % 7, 2 * at), generator=draw).to(types[at % 6]) for at in range(60)}
     tensors["number"] = torch.tensor(3.5)
     folder = write_shards(tmp_path, tensors, shards=4)
     order = sorted(tensors, key=lambda name: name[::-1])

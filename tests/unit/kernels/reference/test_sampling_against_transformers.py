@@ -133,7 +133,9 @@ def test_as_many_survive_as_in_transformers() -> None:
 @pytest.mark.parametrize("top_k", [100, 300])
 def test_equal_scores_beyond_the_first_look_count(top_k: int) -> None:
     """Top-k keeps every token that equals its last: their mass counts, and the first look sees few of them."""
-    row = torch.cat((torch.linspace(1.0, 0.9, 50), torch.full((950,), 0.5)))[torch.randperm(1000)]
+    row = torch.cat((torch.linspace(1.0, 0.9, 50), torch.full((950,), 0.5)))[
+        torch.randperm(1000, generator=torch.Generator().manual_seed(1))
+    ]
     logits, seeds = row.repeat(300, 1), torch.arange(300)
     tokens = torch.zeros(300, KNOWN, dtype=torch.int64)
     params = SamplingParams(temperature=1.0, top_k=top_k, top_p=0.05)

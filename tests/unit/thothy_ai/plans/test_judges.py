@@ -12,6 +12,7 @@ from typing import ParamSpec
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.jobs import Early, Output, RejectionReason
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
 from thothy_ai.plans.judges import Judges, default_processes
@@ -144,7 +145,7 @@ async def test_no_task_waits_for_a_process_that_starts_while_another_becomes_fre
         await judged(by, "ok")
         [other] = by._unstarted
         monkeypatch.setattr(other, "start", asyncio.Event().wait)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert all(each.accepted for each in await asyncio.gather(judged(by, "ok"), judged(by, "ok")))
         assert not by._unstarted
 
@@ -178,7 +179,7 @@ async def test_a_task_whose_caller_is_cancelled_while_it_waits_is_never_done() -
         await asyncio.sleep(0)
         waiting.cancel()
         by._free.put_nowait(judge)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert (await judged(by, "ok")).accepted
 
 
@@ -201,7 +202,7 @@ async def test_after_their_end_no_process_is_started() -> None:
     starting = asyncio.create_task(judged(by, "ok"))
     await asyncio.sleep(0)
     await by.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         assert (await starting).detail == "the worker has ended"
         assert (await judged(by, "ok")).detail == "the worker has ended"
     assert all(judge._process is None for judge in by._judges)

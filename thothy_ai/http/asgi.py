@@ -148,10 +148,10 @@ class Exchange:
             await self._send(message)
 
     async def _discard(self) -> None:
-        """Read the rest of a body without keeping it, unless that takes long."""
+        """Read the rest of a body without keeping it, however long it is, unless that takes long."""
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                while not self._whole and self._received <= MAX_BODY:
+                while not self._whole:
                     if (await self.receive())["type"] == "http.disconnect":
                         return
 

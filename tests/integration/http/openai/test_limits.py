@@ -28,6 +28,16 @@ def test_bodies_and_headers_are_bounded(address: str) -> None:
     connection.close()
 
 
+def test_a_client_that_sends_all_before_it_reads_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a connection that is closed with unread bytes in it, such a client would see the reset, and no answer."""
+    monkeypatch.setattr("thothy_ai.http.asgi.LINGER_SECONDS", PATIENCE)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=PATIENCE)
+    connection.request("POST", "/v1/chat/completions", b" " * 60_000_000, {"content-type": "application/json"})
+    answer = connection.getresponse()
+    assert (answer.status, json.load(answer)["error"]["code"]) == (413, "request_too_large")
+    connection.close()
+
+
 def test_the_bodies_of_all_requests_are_bounded(
     address: str, backend: AnsweringBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

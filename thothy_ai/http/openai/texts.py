@@ -163,18 +163,21 @@ class _Answer:
             self._results += results
 
     async def _stream(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
-        opening = self._wanted.opening()  # sent with the first text
         async for portion in portions:
             first = len(self._results)
             async with aclosing(_merged(portion) if len(portion) > 1 else _numbered(0, portion[0])) as batches:
                 async for number, deltas in batches:
-                    if opening:
-                        metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
-                        self._has_text = True
-                    await self._send(opening + self._wanted.written(first + number, deltas))
-                    opening = b""
-        await self._send(opening + self._wanted.closing(self._results) + self._wanted.done)
+                    await self._send(self._opened() + self._wanted.written(first + number, deltas))
+        await self._send(self._opened() + self._wanted.closing(self._results) + self._wanted.done)
         await self._exchange.end()
+
+    def _opened(self) -> bytes:
+        """The events before any text, once, when it is known which engine writes the text."""
+        if self._has_text:
+            return b""
+        metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
+        self._has_text = True
+        return self._wanted.opening()
 
     async def _send(self, data: bytes) -> None:
         if not self._events:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support.answering_backend import Answer, AnsweringBackend
 from tests.support.door import served_door
-from tests.support.openai_requests import chat, post
+from tests.support.openai_requests import HELLO, chat, post
 from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
@@ -96,6 +97,17 @@ def test_a_request_goes_to_another_engine_once_one_has_unloaded_its_adapter(door
     gone = doors.ask("acme", stream=stream)
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
     assert doors.ask("base").status_code == 200
+
+
+def test_the_events_of_another_engine_s_response_are_numbered_from_the_first(doors: Doors) -> None:
+    warm = doors.ask("acme").json()["choices"][0]["message"]["content"]
+    [unloads, keeps] = sorted(doors.backends, key=lambda backend: backend.session != warm)
+    unloads.names.clear()
+    body = {"model": "acme", "input": HELLO, "stream": True}
+    told = httpx.post(f"{doors.address}/v1/responses", json=body, timeout=PATIENCE).text
+    numbers = [int(number) for number in re.findall(r'"sequence_number":(\d+)', told)]
+    assert numbers == list(range(len(numbers)))
+    assert f'"delta":"{keeps.session}"' in told
 
 
 def test_a_stream_that_only_waited_goes_to_another_engine_too(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:

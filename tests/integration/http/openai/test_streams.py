@@ -42,7 +42,7 @@ def test_usage_comes_only_when_it_is_asked_for(address: str, usage: bool | None)
     assert "".join(event["choices"][0]["delta"]["content"] for event in middle) == TEXT
     assert all(event["choices"][0]["finish_reason"] is None for event in (first, *middle))
     assert (end["choices"][0]["delta"], end["choices"][0]["finish_reason"]) == ({}, "stop")
-    assert len({event["id"] for event in seen}) == 1
+    assert len({(event["id"], event["created"], event["system_fingerprint"]) for event in seen}) == 1
 
 
 def test_the_client_assembles_it(client: OpenAI) -> None:

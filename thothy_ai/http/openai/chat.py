@@ -178,7 +178,7 @@ class ChatCompletion:
         self.streams = bool(body_.stream)
         self.wants_tokens = bool(body_.logprobs)
         self.sequences, self.prompts = body_.sequences, 1
-        self.fields, self.done = Fields("messages", "max_completion_tokens"), DONE
+        self.fields, self.done = Fields("messages", body_.limit_name or "max_completion_tokens"), DONE
         self.beginning = self._messages[0].content[:BEGINNING]
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",

@@ -53,7 +53,7 @@ class TextCompletion:
         self.streams = bool(self._body.stream)
         self.wants_tokens = self._body.logprobs is not None
         self.sequences, self.prompts = self._body.sequences, len(self._prompts)
-        self.fields, self.done = COMPLETION, DONE
+        self.fields, self.done = COMPLETION._replace(limit=self._body.limit_name or COMPLETION.limit), DONE
         self.beginning = str(self._prompts[0][:BEGINNING])
         self._n = self._body.n or 1
         self._head: dict[str, Any] = {

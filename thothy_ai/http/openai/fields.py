@@ -5,9 +5,10 @@ Types are strict, and a field that is not declared is refused: it would change t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from thothy_ai.engine.api import INTERACTIVE_PRIORITY, MAX_PRIORITY, GenerationRequest, SamplingParams
@@ -33,6 +34,12 @@ class Body(BaseModel):
     """A JSON object of a request."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, body: Any) -> Any:
+        """Without nulls: a field that is null is left out, whether or not it is supported."""
+        return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
 
 
 class StreamOptions(Body):
@@ -86,6 +93,12 @@ class GenerationBody(Body):
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk of what it took."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def limit_name(self) -> str | None:
+        """The field that bounds the text: if both are there, the newer one does."""
+        given = (name for name in ("max_completion_tokens", "max_tokens") if getattr(self, name) is not None)
+        return next(given, None)
 
     @property
     def copies(self) -> int:
@@ -156,12 +169,16 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
     first = problems[0]["loc"][:1]
+
+    def place(problem: ErrorDetails) -> list[str | int]:
+        return _within(body, problem["loc"], missing=problem["type"] == "missing")
+
     # Of what may be of several types, each has its problem: the one that is found deepest was meant, or has this type.
     problem = max(
         (each for each in problems if each["loc"][:1] == first),
-        key=lambda each: (len(_within(body, each)), not each["type"].endswith("_type")),
+        key=lambda each: (len(place(each)), not each["type"].endswith("_type")),
     )
-    path = ".".join(map(str, _within(body, problem)))
+    path = ".".join(map(str, place(problem)))
     if problem["type"] in ("extra_forbidden", "none_required"):
         raise unsupported(path)
     if problem["type"] == "missing":
@@ -171,15 +188,20 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     raise ApiError(400, f"{path}: {says}" if path else f"the body {says}", code="invalid_value", param=path or None)
 
 
-def _within(body: Any, problem: ErrorDetails) -> list[str | int]:
-    """The problem's place in the body, without the names of types, which pydantic puts between fields."""
-    place: list[str | int] = []
-    last = len(problem["loc"]) - 1
-    for at, part in enumerate(problem["loc"]):
-        is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
-        if is_there:
-            place.append(part)
-            body = body[part]
-        elif problem["type"] == "missing" and at == last:
-            place.append(part)
-    return place
+def _within(body: Any, place: Sequence[str | int], *, missing: bool) -> list[str | int]:
+    """A problem's place in the body, without the names of types, which pydantic puts between fields.
+
+    A name can be that of a type and of a field: `text`, in a part of a message. The reading that finds more of the
+    place is right, and of two that find as much, the one that finds its end.
+    """
+    if not place:
+        return []
+    part, *rest = place
+    skipped = _within(body, rest, missing=missing)
+    if part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int):
+        taken = [part, *_within(body[part], rest, missing=missing)]
+    elif missing and not rest and isinstance(body, dict):
+        taken = [part]
+    else:
+        return skipped
+    return taken if len(taken) > len(skipped) else skipped

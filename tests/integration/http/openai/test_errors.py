@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -54,6 +55,24 @@ def test_the_engine_s_own_have_their_status(
     assert said["message"] == str(error)
     assert ("retry-after" in answer.headers) == (status == 503)
     assert answer.headers["x-request-id"].startswith("req_")
+
+
+@pytest.mark.parametrize(
+    ("route", "given", "param"),
+    [
+        ("chat/completions", {"messages": HELLO, "max_tokens": 3}, "max_tokens"),
+        ("chat/completions", {"messages": HELLO, "max_tokens": 9, "max_completion_tokens": 3}, "max_completion_tokens"),
+        ("completions", {"prompt": "x", "max_completion_tokens": 3}, "max_completion_tokens"),
+        ("completions", {"prompt": "x"}, "max_tokens"),
+        ("responses", {"input": "x", "max_output_tokens": 3}, "max_output_tokens"),
+    ],
+)
+def test_a_limit_has_the_name_that_the_request_gave_it(
+    address: str, backend: AnsweringBackend, route: str, given: dict[str, Any], param: str
+) -> None:
+    backend.answer = lambda request: BudgetTooSmallError("max_tokens: 3 is too few", "max_tokens")
+    said = post(address, route, {"model": "answering", **given}).json()["error"]
+    assert (said["param"], said["message"]) == (param, f"{param}: 3 is too few")
 
 
 def test_unknown_models_and_routes(client: OpenAI, address: str) -> None:

@@ -40,6 +40,15 @@ WRONG = [
         "unsupported_parameter",
         "messages.0.content",
     ),
+    *(
+        (chat(messages=[{"role": "user", "content": [part]}]), code, f"messages.0.content.0.{field}")
+        for part, code, field in (
+            ({"type": "text", "text": "x", "cache_control": {}}, "unsupported_parameter", "cache_control"),
+            ({"type": "text", "text": 1}, "invalid_value", "text"),
+            ({"type": "text", "text": None}, "missing_required_parameter", "text"),
+            ({"type": "image_url", "image_url": {}, "detail": "low"}, "unsupported_parameter", "detail"),
+        )
+    ),
     (chat(temperature="0"), "invalid_value", "temperature"),
     (chat(temperature=True), "invalid_value", "temperature"),
     (chat(temperature=3), "invalid_value", "temperature"),
@@ -121,5 +130,10 @@ def test_a_refusal_is_sent_back(address: str, backend: AnsweringBackend, said: d
 
 def test_fields_that_are_null_are_left_out(address: str, backend: AnsweringBackend) -> None:
     names = ("temperature", "top_p", "n", "seed", "stop", "max_tokens", "logprobs", "tools", "tool_choice", "user")
-    assert post(address, "chat/completions", chat(**dict.fromkeys(names))).status_code == 200
+    unsupported = ("audio", "modalities", "prediction", "reasoning_effort", "verbosity")
+    content = [{"type": "text", "text": "hello", "cache_control": None}]
+    body = chat(messages=[{"role": "user", "content": content, "refusal": None, "unknown": None}])
+    assert post(address, "chat/completions", body | dict.fromkeys(names + unsupported)).status_code == 200
     assert asked(backend).sampling.temperature == 1.0
+    for name in unsupported:
+        assert post(address, "chat/completions", chat(**{name: "low"})).json()["error"]["param"] == name

@@ -35,7 +35,8 @@ def test_the_page_lists_the_fields() -> None:
         ({"store": True}, "store: must be false"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name: must match ^[a-z"),
         ({"messages": [{"role": "user", "content": [5]}]}, "messages.0.content.0: must be an object"),
-        ({"messages": None}, "messages: must be a list"),
+        ({"messages": 5}, "messages: must be a list"),
+        ({"messages": None}, "messages is missing"),
     ],
 )
 def test_what_is_wrong_is_said_plainly(fields: dict[str, Any], says: str) -> None:

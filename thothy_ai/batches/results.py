@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, BinaryIO
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from thothy_ai.batches.lines import not_served
 from thothy_ai.db.states import JobState
@@ -24,10 +24,9 @@ class ResultFile:
         self.content = content
         self.lines = 0
 
-    def write(self, job_id: UUID | None, custom_id: str, response: Any, error: Any) -> None:
+    def write(self, request: UUID, custom_id: str, response: Any, error: Any) -> None:
         """One request: the API's response, whatever its status, or why there is none."""
-        request_id = f"batch_req_{job_id.hex}" if job_id is not None else f"batch_req_{self.lines}"
-        line = {"id": request_id, "custom_id": custom_id, "response": response, "error": error}
+        line = {"id": f"batch_req_{request.hex}", "custom_id": custom_id, "response": response, "error": error}
         self.content.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         self.lines += 1
 
@@ -56,11 +55,11 @@ class Results:
                 self.usage["output"] += usage[f"{wrote}_tokens"]
                 self.usage["cached"] += (usage.get(f"{read}_tokens_details") or {}).get("cached_tokens", 0)
                 self.usage["reasoning"] += (usage.get(f"{wrote}_tokens_details") or {}).get("reasoning_tokens", 0)
-                self.output.write(row.id, custom_id, _response(row.id.hex, 200, row.body), None)
+                self.output.write(row.id, custom_id, _response(row.id, 200, row.body), None)
             case JobState.DEAD if row.body is not None and "error" in row.body:  # the API's error response
                 self.failed += 1
                 envelope = {"error": row.body["error"]}
-                self.error.write(row.id, custom_id, _response(row.id.hex, row.body["status"], envelope), None)
+                self.error.write(row.id, custom_id, _response(row.id, row.body["status"], envelope), None)
             case JobState.DEAD:
                 self.failed += 1
                 self.error.write(row.id, custom_id, None, {"code": row.reason, "message": row.detail or row.reason})
@@ -71,14 +70,15 @@ class Results:
         """A request that was not run."""
         self.expired += code == "batch_expired"
         self.failed += code == "job_missing"
-        self.error.write(job_id, custom_id, None, {"code": code, "message": CUT_SHORT[code]})
+        self.error.write(job_id or uuid4(), custom_id, None, {"code": code, "message": CUT_SHORT[code]})
 
     def not_served(self, custom_id: str, model: str) -> None:
         """A request whose model or adapter no engine serves, with the API's refusal."""
         self.failed += 1
         refused = {"message": not_served(model), "type": "invalid_request_error", "param": "model"}
         body = {"error": refused | {"code": "model_not_found"}}
-        self.error.write(None, custom_id, _response(str(self.error.lines), 404, body), None)
+        request = uuid4()  # there is no job
+        self.error.write(request, custom_id, _response(request, 404, body), None)
 
     def usage_object(self) -> dict[str, Any]:
         """The usage of all answers, as the batch object reports it."""
@@ -92,5 +92,5 @@ class Results:
         }
 
 
-def _response(request: str, status: int, body: Any) -> dict[str, Any]:
-    return {"status_code": status, "request_id": f"req_{request}", "body": body}
+def _response(request: UUID, status: int, body: Any) -> dict[str, Any]:
+    return {"status_code": status, "request_id": f"req_{request.hex}", "body": body}

@@ -465,6 +465,9 @@ def test_a_line_for_what_no_engine_serves_fails_alone(
     error = refused[2][1]["body"]["error"]
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "'nova'" in error["message"]
+    again = ended(client, batch_of(client, content), bench.hand_over)
+    ids = [each["id"] for batch in (done, again) for each in read(client, batch.error_file_id)]
+    assert len(set(ids)) == 8
     # Nobody waits for a batch of nothing else.
     failed = ended(client, batch_of(client, jsonl(line("a", model="acme"), line("b", model="nova"))))
     assert (failed.status, [number for _, number, _ in problems(failed)]) == ("failed", [1, 2])

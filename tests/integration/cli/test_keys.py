@@ -57,6 +57,9 @@ def test_wrong_input_is_named(run: Run) -> None:
     assert "--tenant: must be" in one_line(run("keys", "create", "--tenant", "../x", exit_code=2))
     assert "--name must be" in one_line(run("keys", "create", "--tenant", "a", "--name", "a\nb", exit_code=2))
     assert "duration" in one_line(run("keys", "create", "--tenant", "a", "--expires", "soon", exit_code=2))
+    past = run("keys", "create", "--tenant", "a", "--expires", "2026-01-01", exit_code=2)
+    assert "--expires: 2026-01-01 is in the past" in one_line(past)
+    assert run("keys", "list").output.strip() == "No keys."
     for option in ("--requests-per-minute", "--tokens-per-minute", "--concurrent", "--interactive-seconds-per-day"):
         assert option in one_line(run("keys", "create", "--tenant", "a", option, "0", exit_code=2))
     assert "no such key" in one_line(run("keys", "revoke", "thothy_nothing", "--yes", exit_code=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +70,8 @@ def create(
         usage("--name must be at most 100 characters, none of which is a control character")
     limits = KeyLimits(requests_per_minute, tokens_per_minute, concurrent, interactive_seconds_per_day)
     until = ahead(expires) if expires else None
+    if until is not None and until <= datetime.now(UTC):
+        usage(f"--expires: {expires} is in the past")
     with database() as engine:
         key = create_key(engine, tenant, wanted, limits, name=name, expires_at=until)
     if as_json:

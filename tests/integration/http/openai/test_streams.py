@@ -23,6 +23,7 @@ from tests.support.queue_bench import eventually
 from thothy_ai.engine.api.errors import (
     NoFiniteScoreError,
 )
+from thothy_ai.http.engines import Fleet
 
 
 @pytest.mark.parametrize("usage", [None, False, True])
@@ -101,15 +102,26 @@ def test_a_client_that_leaves_ends_its_generation(address: str, backend: Answeri
         eventually(lambda: not backend.open)
 
 
-def test_a_client_that_leaves_while_it_waits_gives_its_place_up(backend: AnsweringBackend, tmp_path: Path) -> None:
+def test_a_client_that_leaves_while_it_waits_gives_its_place_up(
+    backend: AnsweringBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[int] = []
+    admit = Fleet._admit
+
+    def counted(fleet: Fleet) -> None:
+        admit(fleet)
+        waiting.append(len(fleet._queue))
+
+    monkeypatch.setattr(Fleet, "_admit", counted)
     backend.hang = True
     with door(backend, tmp_path, share=0.25) as address, ThreadPoolExecutor() as pool:  # one place of four
         first = pool.submit(post, address, "chat/completions", chat())
         eventually(lambda: len(backend.open) == 1)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{address}/v1/chat/completions", json=chat(), timeout=httpx.Timeout(PATIENCE, read=0.2))
+        eventually(lambda: 1 in waiting and waiting[-1] == 0)  # it came, and it left
         second = pool.submit(post, address, "chat/completions", chat())
-        time.sleep(0.2)
+        eventually(lambda: waiting[-1] == 1)
         assert len(backend.requests) == 1
         backend.hang = False
         backend.finish_all("one")

@@ -46,7 +46,7 @@ from thothy_ai.engine.wire.rank_messages import (
 log = logging.getLogger(__name__)
 
 _MODULE = "thothy_ai.engine.process.rank_process"
-_FIND_SECONDS = 90.0  # for a process to import torch on a busy machine
+_FIND_SECONDS = 300.0  # for a process to import torch on a busy machine; one that ends is noticed at once
 _GRACE_SECONDS = 2.0  # for the threads that work with a lost rank to fail first
 _END_SECONDS = 5.0  # from the end of a process's channel to its exit, while its memory is freed
 _KILLED_SECONDS = 30.0  # for a killed process to exit; a broken device can keep it forever

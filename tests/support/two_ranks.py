@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
@@ -17,7 +18,7 @@ from thothy_ai.engine.process.resident import load_together
 from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.loader import LoadedModel
 
-START = EngineOptions(url="", device="cpu", threads=1, tensor_parallel=2, stall_seconds=60.0)
+START = EngineOptions(url="", device="cpu", threads=1, tensor_parallel=2, stall_seconds=PATIENCE)
 
 
 @contextmanager

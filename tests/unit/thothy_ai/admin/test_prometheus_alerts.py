@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE
+from thothy_ai.admin import prometheus_alerts
 from thothy_ai.admin.prometheus_alerts import PrometheusAlerts
 from thothy_ai.errors import ThothyError
 
@@ -35,7 +37,8 @@ class Answer(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def prometheus() -> Iterator[PrometheusAlerts]:
+def prometheus(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrometheusAlerts]:
+    monkeypatch.setattr(prometheus_alerts, "ANSWER_SECONDS", PATIENCE)
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

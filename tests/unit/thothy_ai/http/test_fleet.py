@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from thothy_ai.errors import DatabaseUnreachableError
 from thothy_ai.http import engines
 from thothy_ai.http.engines import Fleet, Known
@@ -154,7 +155,7 @@ async def test_a_look_that_was_cancelled_is_none() -> None:
         cancelled.task.cancel()
         directory.known |= OTHER
         directory.answers.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while last.engine is None and not last.task.done():  # noqa: ASYNC110 - nothing says so
                 await asyncio.sleep(0)
         assert last.engine == "c"
@@ -317,7 +318,7 @@ async def test_looks_go_on_whatever_one_raises() -> None:
         assert of.models == ["alias", "m"]
         directory.known |= OTHER
         directory.fails = None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while "other" not in of.models:  # noqa: ASYNC110 - nothing says so
                 await asyncio.sleep(0.001)
 

@@ -16,9 +16,9 @@ from thothy_ai.engine.adapters.library import HostAdapter
 from thothy_ai.engine.api.adapters import AdapterInfo
 from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError, one_line
 from thothy_ai.engine.checkpoint.adapter import WEIGHTS, AdapterConfiguration, AdapterFiles, inside
+from thothy_ai.engine.checkpoint.finite import not_finite
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.layers.adapted import AdaptedModule, AdapterBank, HostWeights, padded
-from thothy_ai.engine.weights.finite import not_finite
 
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")

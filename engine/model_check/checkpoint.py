@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 
 from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.finite import not_finite
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.weights.finite import not_finite
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder
 from thothy_ai.engine.weights.loader import fitting
 from thothy_ai.engine.weights.random import wants_random_weights

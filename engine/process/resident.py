@@ -26,9 +26,8 @@ from thothy_ai.engine.model_check.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
-from thothy_ai.engine.text.model_text import ModelText
 from thothy_ai.engine.text.tokenizer import no_tokenizer
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel, ModelText, load_model
 from thothy_ai.engine.wire.core_messages import ConfigurationRead
 
 _YOUNG_OBJECTS = 50_000  # until a garbage collection; a step makes a few thousand and drops them

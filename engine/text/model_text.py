@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from thothy_ai.engine.checkpoint.configuration import FolderConfiguration, read_configuration
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 _MARKER = b"\xff"  # llguidance marks special tokens with it; no text has it
-
-
-class ModelText(Protocol):
-    """Reads a model's folder, or gets what another process has read.
-
-    ModelLoadError or a subclass says what is wrong with a file. `configuration` is asked for first; `tokenizer` later,
-    on any thread.
-    """
-
-    def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
-        """Errors name `named` instead of the folder."""
-        ...
-
-    def tokenizer(self, folder: Path, /) -> CoreTokenizer | None:
-        """None if the folder has no tokenizer."""
-        ...
 
 
 class LocalText:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.checkpoint.finite import require_finite
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.weights.finite import require_finite
 from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 

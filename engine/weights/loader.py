@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
@@ -21,7 +23,6 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
-from thothy_ai.engine.text.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.gguf.split import model_name
@@ -30,6 +31,22 @@ from thothy_ai.engine.weights.inventory import EMBEDDING, HEAD, PACKED_HEADS, ex
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 
 log = logging.getLogger(__name__)
+
+
+class ModelText(Protocol):
+    """Reads a model's folder, or gets what another process has read.
+
+    ModelLoadError or a subclass says what is wrong with a file. `configuration` is asked for first; `tokenizer` later,
+    on any thread.
+    """
+
+    def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
+        """Errors name `named` instead of the folder."""
+        ...
+
+    def tokenizer(self, folder: Path, /) -> CoreTokenizer | None:
+        """None if the folder has no tokenizer."""
+        ...
 
 
 class Phases:
@@ -70,6 +87,7 @@ class LoadedModel:
 def load_model(
     path: Path,
     *,
+    text: ModelText,
     device: torch.device,
     dtype: torch.dtype,
     weights: str = "auto",
@@ -78,23 +96,20 @@ def load_model(
     finite: bool = False,
     flex: bool = False,
     check: Callable[[ModelConfig], None] = lambda _: None,
-    text: ModelText | None = None,
     on_read: OnRead = lambda _done, _of: None,
     ranks: Ranks | None = None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`), "stored" (GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
-    GGUF files; None: the user's cache folder. `max_context` limits the context length. `text` reads the model's
-    configuration and tokenizer; by default this process does. `check` is called before any weight is read, and can
-    raise. `on_read` is called with the number of bytes of weights read so far, and their total.
+    GGUF files; None: the user's cache folder. `max_context` limits the context length. `check` is called before any
+    weight is read, and can raise. `on_read` is called with the number of bytes of weights read so far, and their total.
     With `flex`, torch's FlexAttention computes attention. With `ranks`, only this rank's share is kept. With `finite`,
     NaN and infinite weights are refused. A model is also refused if neither its configurations nor its tokenizer name
     an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
-    text = text or LocalText()
     phases = Phases()
     with ThreadPoolExecutor() as pool, ExitStack() as opened:
         pool.submit(read_ahead, folder)

@@ -13,6 +13,7 @@ import torch
 
 from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, options
 from tests.support.patience import PATIENCE
 from thothy_ai.engine.api import AdapterInfo, SamplingParams
@@ -20,7 +21,6 @@ from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)

@@ -11,11 +11,11 @@ import torch
 
 from tests.support.asked import Asked
 from tests.support.constrained import MAX_TOKENS, VOCAB, run
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
-from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")

@@ -17,6 +17,7 @@ from triton import knobs
 
 from benchmarks.checkpoints import SCHEMES
 from tests.support.engine_driver import GrammarRequest
+from tests.support.loading import load_model
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.bench.drain import BenchCore
@@ -25,7 +26,6 @@ from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution import graphs, mixed_graphs
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 VOCAB = 151_936

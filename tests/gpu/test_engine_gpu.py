@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
@@ -17,7 +18,7 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tests.support.tiny_models import FAMILIES, tiny_model
 from tests.support.windows import WINDOWS, Released
@@ -24,7 +25,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")

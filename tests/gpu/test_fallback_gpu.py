@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.fallback_models import fallback_model, fallback_oracle
+from tests.support.loading import load_model
 from tests.support.oracle import Oracle, options
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
@@ -16,7 +17,7 @@ from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)

@@ -23,7 +23,7 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.api.core import CoreRequest, FinishedEvent
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.weights.loader import load_model
+from tests.support.loading import load_model
 from thothy_ai.engine.api.options import EngineOptions
 
 folder, graphs, device = Path(sys.argv[1]), sys.argv[2] == "True", torch.device(sys.argv[3])

@@ -11,12 +11,13 @@ import torch
 
 from tests.support.attention_case import TOLERANCES, Case, Group, make_case, shape_of, textbook
 from tests.support.fallback_models import fallback_model
+from tests.support.loading import load_model
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.flex import FlexAttention
 from thothy_ai.kernels.paged import AttentionParams, LayerCache
 from thothy_ai.kernels.triton.attention import PagedAttention

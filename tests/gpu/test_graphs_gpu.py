@@ -13,6 +13,7 @@ import torch
 
 from tests.support.constrained import FEW, Slot, Slots, only
 from tests.support.engine_driver import EngineDriver, GrammarRequest
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
@@ -21,7 +22,7 @@ from thothy_ai.engine.execution import draws
 from thothy_ai.engine.execution.mixed_graphs import MixedGraphs
 from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 SAMPLING = SamplingParams(max_tokens=20, ignore_eos=True)

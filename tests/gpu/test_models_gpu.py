@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.support.attention_case import make_case, textbook
+from tests.support.loading import load_model
 from tests.support.mxfp4_checkpoint import mxfp4_checkpoints
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.reference.attention import paged_attention
 
 pytestmark = pytest.mark.gpu

@@ -9,10 +9,10 @@ import torch
 
 from benchmarks.checkpoints import SCHEMES, fp8
 from tests.support.dequantized import log_probabilities
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
-from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)

@@ -18,8 +18,9 @@ from tests.support.constrained import (
     check_schema,
 )
 from tests.support.drafted import check_drafts
+from tests.support.loading import load_model
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu
 AXES = ("overlap", "graphs")

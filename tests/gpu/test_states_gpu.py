@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from tests.support.layer_checks import normal
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, Oracle, generate
 from tests.support.tiny_models import RECURRENT, tiny_model
 from tests.unit.kernels.test_states import Members
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.reference import states as reference
 from thothy_ai.kernels.states import Convolution, DeltaGates
 from thothy_ai.kernels.triton import states as triton

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Tokens, continued, random_prompts
 from tests.support.peft_folders import adapter_tensors, merged, write_adapter
 from tests.support.tiny_models import reference_model, tiny_model
@@ -19,7 +20,7 @@ from thothy_ai.engine.api.core import CoreRequest, OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.text.tools import fast_tokenizer, text_tools
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 1, 7, 7, 30]

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from thothy_ai.engine.models.layers.adapted import AdaptedLinear
 from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Linear, PackedLinear
 from thothy_ai.engine.models.layers.norm import AddRMSNorm
 from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.experts import Experts

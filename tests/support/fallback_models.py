@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, random_prompts
-from thothy_ai.engine.weights.loader import load_model
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,

@@ -12,6 +12,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.sweep import combinations
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
@@ -19,7 +20,7 @@ from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 Tokens = tuple[int, ...]
 ROOMY = EngineOptions(url="", block_size=4, kv_tokens=1024, token_budget=512, max_context=60, max_rows=8)

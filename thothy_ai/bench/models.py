@@ -20,6 +20,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.model_check.sizing import GB, MemoryPlan, plan_memory
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.text.tokenizer import load_tokenizer
 from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.formats import weight_format
@@ -42,6 +43,7 @@ def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] =
             name = options.model.resolve().name
             return load_model(
                 options.model,
+                text=LocalText(),
                 device=device,
                 dtype=dtype,
                 weights=options.weights,

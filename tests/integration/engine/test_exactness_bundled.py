@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, Tokens, generate, options, prompts_from
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.gguf.convert import converted_folder
-from thothy_ai.engine.weights.loader import default_cache_dir, load_model
+from thothy_ai.engine.weights.loader import default_cache_dir
 
 CPU = torch.device("cpu")
 

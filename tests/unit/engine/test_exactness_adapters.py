@@ -18,6 +18,7 @@ from tests.support.adapter_oracle import AdapterOracle, adaptable, adapter_oracl
 from tests.support.engine_driver import EngineDriver
 from tests.support.gguf_files import write_gguf
 from tests.support.graphs_without_gpu import rerun_captured
+from tests.support.loading import load_model
 from tests.support.oracle import MATRIX_AXES, NEW_TOKENS, ROOMY, matrix, options, random_prompts
 from tests.support.patience import PATIENCE
 from tests.support.peft_folders import adapter_tensors, write_adapter
@@ -28,7 +29,6 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import AdapterLoadError, InvalidRequestError, UnknownAdapterError
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.weights.loader import load_model
 
 MIXED = ("", "one", "two", "two", "one", "")
 

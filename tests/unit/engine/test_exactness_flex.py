@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.oracle import Oracle, options, tiny_oracle
 from tests.support.sweep import spread
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.flex import FlexAttention
 
 CPU = torch.device("cpu")

@@ -14,6 +14,7 @@ import torch
 from benchmarks.checkpoints import SCHEMES
 from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots, request
 from tests.support.engine_driver import Collected, EngineDriver
+from tests.support.loading import load_model
 from tests.support.mxfp4_checkpoint import mxfp4_checkpoints
 from tests.support.oracle import MATRIX_AXES, ROOMY, Oracle, options, random_prompts, tiny_oracle
 from tests.support.quantized_models import quantized_model
@@ -24,7 +25,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.distributed.leader import Group
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 DIVIDED = {

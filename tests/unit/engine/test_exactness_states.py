@@ -11,9 +11,9 @@ import torch
 
 from tests.support.constrained import check_constrained
 from tests.support.graphs_without_gpu import rerun_captured
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, Oracle, generate
 from tests.support.tiny_models import RECURRENT, tiny_model
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 SHARED = 96  # tokens; the house prompt has 32 of them

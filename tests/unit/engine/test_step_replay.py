@@ -15,6 +15,7 @@ import torch
 
 from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
 from tests.support.engine_driver import EngineDriver, GrammarRequest
+from tests.support.loading import load_model
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import EngineInfo, EngineStats, LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
@@ -41,7 +42,7 @@ from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import AttentionShape
 
 CPU = torch.device("cpu")

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from tests.support.adapter_oracle import adaptable
+from tests.support.loading import load_model
 from tests.support.peft_folders import PREFIX, adapter_tensors, write_adapter
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.adapters.folder import AdaptedModel, read_adapter
 from thothy_ai.engine.api.errors import AdapterLoadError, UnsupportedAdapterError
 from thothy_ai.engine.checkpoint.adapter import AdapterFiles
 from thothy_ai.engine.execution.host_memory import HostMemory
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 Q = f"{PREFIX}model.layers.0.self_attn.q_proj"

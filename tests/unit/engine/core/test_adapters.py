@@ -13,6 +13,7 @@ import torch
 
 from tests.support.adapter_oracle import adaptable
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.patience import PATIENCE
 from tests.support.peft_folders import adapter_tensors, write_adapter
@@ -24,7 +25,7 @@ from thothy_ai.engine.core import adapters as core_adapters
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 ASKED = SamplingParams(max_tokens=3, ignore_eos=True)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.support.constrained import GREEDY, SCRIPTS, Slot, Slots, request
 from tests.support.engine_driver import Collected, EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, TINY_POOL, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
@@ -22,7 +23,7 @@ from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 VOCAB = 131
 ASKING = replace(GREEDY, frequency_penalty=1.5, logit_bias=(LogitBias(5, 2.0), LogitBias(31, -3.0)), logprobs=3)

@@ -13,6 +13,7 @@ import torch
 
 from tests.support.byte_tokenizer import SCHEMA, byte_compiler
 from tests.support.engine_driver import EngineDriver, GrammarRequest
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, SamplingParams
@@ -20,7 +21,7 @@ from thothy_ai.engine.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.jobs.schema import prose_pattern
 
 pytestmark = pytest.mark.slow

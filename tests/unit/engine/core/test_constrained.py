@@ -22,6 +22,7 @@ from tests.support.constrained import (
     run,
 )
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.patience import PATIENCE
 from tests.support.tiny_models import tiny_model
@@ -30,7 +31,7 @@ from thothy_ai.engine.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar.batch import Filling
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.slow
 

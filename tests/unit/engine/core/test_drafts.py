@@ -13,6 +13,7 @@ from tests.support.byte_tokenizer import schema_grammar
 from tests.support.constrained import GREEDY, VOCAB, request
 from tests.support.drafted import WITH, FickleDrafter, check_drafts, drafted, plain, spoiled
 from tests.support.engine_driver import EngineDriver
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
@@ -25,7 +26,7 @@ from thothy_ai.engine.scheduling.drafting.drafts import Drafter
 from thothy_ai.engine.scheduling.drafting.step_times import StepTimes
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 
 @pytest.fixture(scope="module")

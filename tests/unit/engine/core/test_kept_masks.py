@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.engine_driver import Collected, EngineDriver, GrammarRequest
 from tests.support.json_schemas import record, text
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
@@ -24,7 +25,7 @@ from thothy_ai.engine.grammar import memory as grammar_memory
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.text.model_text import core_tokenizer
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.slow
 

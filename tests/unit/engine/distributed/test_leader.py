@@ -17,6 +17,7 @@ import torch
 
 from tests.support.engine_driver import EngineDriver
 from tests.support.hold import Hold
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.patience import PATIENCE
 from tests.support.tiny_models import tiny_model
@@ -26,7 +27,6 @@ from thothy_ai.engine.api.core import CoreRequest, StepFailedError
 from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
 from thothy_ai.engine.distributed import leader
 from thothy_ai.engine.distributed.leader import Group
-from thothy_ai.engine.weights.loader import load_model
 
 LONG = SamplingParams(max_tokens=10_000, ignore_eos=True)
 

@@ -13,6 +13,7 @@ import torch
 from tests.support.constrained import FEW, GREEDY, VOCAB, Slots, check_constrained, check_draws, only, request
 from tests.support.engine_driver import EngineDriver
 from tests.support.graphs_without_gpu import rerun_captured
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams, TokenLogprob
@@ -25,7 +26,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import Scores
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.sampling import NUCLEUS, Work
 
 SIZES = (1, 4, 8)  # members of 2, 3, 5 and more are padded

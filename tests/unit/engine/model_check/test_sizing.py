@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters, write_config
@@ -29,7 +30,6 @@ from thothy_ai.engine.model_check.sizing import (
 )
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionShape
 from thothy_ai.kernels.triton.attention.decode_merge import Partials
 

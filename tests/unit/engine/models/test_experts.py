@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import SPARSE, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
@@ -18,7 +19,6 @@ from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 STACKS = {"gate_up_proj": (("gate_proj", "up_proj"), ("w1", "w3")), "down_proj": (("down_proj",), ("w2",))}

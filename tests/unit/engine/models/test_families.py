@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, GEMMA4_EXPERTS, GEMMA4_SMALL, RECURRENT, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
@@ -19,7 +20,6 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import PLAIN, AttentionParams, KVHeads
 
 CPU = torch.device("cpu")

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, LATENT, SPARSE, tiny_model
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.fp8 import FP8
 
 CPU = torch.device("cpu")

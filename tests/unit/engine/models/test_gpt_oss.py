@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoints, rewritten
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.sweep import combinations
@@ -18,7 +19,7 @@ from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 PACKED = ("_blocks", "_scales")

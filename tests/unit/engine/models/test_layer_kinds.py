@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.checkpoints import SCHEMES
+from tests.support.loading import load_model
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, LATENT, RECURRENT, tiny_model
 from thothy_ai.engine.models.decoder import Decoder
@@ -17,7 +18,6 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_kinds import kind_of, one_of_each_kind
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionParams
 
 CPU = torch.device("cpu")

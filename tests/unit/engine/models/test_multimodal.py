@@ -13,12 +13,13 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from tests.support import tiny_containers
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3, 44, 8]

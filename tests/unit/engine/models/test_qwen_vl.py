@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, continued, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(3)).tolist()

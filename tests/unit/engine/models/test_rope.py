@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 THETA = 10000.0

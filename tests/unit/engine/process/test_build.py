@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.shapes import SHAPES
@@ -18,7 +19,7 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.process.build import build_core, step_cost
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.formats import weight_format
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 

@@ -12,6 +12,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from tests.support.hold import Hold
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, options, random_prompts
 from tests.support.sweep import combinations
 from tests.support.text_engine import TextEngine, text_engine
@@ -27,7 +28,7 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 VOCAB = 131
 NEW_TOKENS = 14

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.hold import Hold
+from tests.support.loading import load_model
 from tests.support.oracle import ROOMY
 from tests.support.text_engine import TextEngine, text_engine
 from tests.support.tiny_models import tiny_model
@@ -18,7 +19,7 @@ from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, Generat
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import InvalidRequestError, NoFiniteScoreError, PromptTooLongError
 from thothy_ai.engine.text.followers import candidate_seed, core_ids
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 PROMPT = tuple(range(3, 33))
 DRAWN = SamplingParams(max_tokens=12, temperature=0.9, seed=11, ignore_eos=True)

@@ -11,11 +11,11 @@ import torch
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.loading import load_model
 from tests.support.tiny_models import FAMILIES, tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import read_configuration
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 

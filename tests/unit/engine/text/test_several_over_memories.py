@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
+from tests.support.loading import load_model
 from tests.support.local_client import LocalEngineClient
 from tests.support.oracle import ROOMY
 from tests.support.patience import PATIENCE
@@ -27,7 +28,6 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 PROMPT = tuple(torch.randint(3, 131, (37,), generator=torch.Generator().manual_seed(5)).tolist())

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, LATENT, tiny_model
 from thothy_ai.engine.api.errors import UnsupportedModelError
@@ -17,7 +18,6 @@ from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.quantize import quantize_fp8
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from tests.support.block_formats import BLOCKS
 from tests.support.grammars import compiled
+from tests.support.loading import load_model
 from tests.support.naive_tokenizers import byte_level_bpe
 from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api.errors import ModelLoadError
@@ -23,7 +24,7 @@ from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.text.model_text import core_tokenizer
 from thothy_ai.engine.text.tokenizer import load_tokenizer
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 

@@ -13,13 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.checkpoints import gptq
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check.check import check_model
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3, 44, 8]

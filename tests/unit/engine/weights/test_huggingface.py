@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3]

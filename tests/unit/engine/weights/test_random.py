@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.loading import load_model
 from tests.support.small_tokenizer import write_tokenizer
 from thothy_ai.bench.models import random_folder
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.text.model_text import LocalText
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.random import MARKER, RandomWeights
 
 CPU = torch.device("cpu")

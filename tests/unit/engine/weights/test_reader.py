@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.loading import load_model
 from tests.support.shards import write_shards
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights import huggingface, reader
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor
 

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXMLP, GPTNeoXModel
 
 from tests.support.fallback_models import fallback_config, fallback_model
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
 from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
@@ -23,7 +24,6 @@ from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.random import MARKER
 from thothy_ai.kernels.fp8 import FP8
 

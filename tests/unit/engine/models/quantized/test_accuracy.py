@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.checkpoints import Scheme, awq, fp8, gptq, write_quantized
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.weights.gguf.convert import converted_folder
-from thothy_ai.engine.weights.loader import default_cache_dir, load_model
+from thothy_ai.engine.weights.loader import default_cache_dir
 
 CPU = torch.device("cpu")
 QUANTIZED = "layers.1"  # and 10 to 19

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, w4a16, w8a8_int8, write_quantized
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.sweep import combinations, spread
@@ -23,7 +24,7 @@ from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 EXPERTS = ".experts."

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from benchmarks.checkpoints import SCHEMES, Scheme, awq, fp8, gptq, w4a16
 from tests.support.dequantized import log_probabilities
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.published_formats import dequantized, write_dequantized
 from tests.support.quantized_models import quantized_model
@@ -20,7 +21,6 @@ from tests.support.sweep import spread
 from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
-from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.reference import grouped
 from thothy_ai.kernels.reference.quantize import dequantize_blocks
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from tests.support.block_formats import BLOCKS
 from tests.support.dequantized import log_probabilities
 from tests.support.gguf_files import Array, Choose, random_blocks, write_gguf
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
@@ -23,7 +24,7 @@ from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, GGUFBl
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight
 from thothy_ai.engine.models.quantized.methods import read_quantization
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.reference.grouped import dequantized
 
 CPU = torch.device("cpu")

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.checkpoints import Scheme, awq, fp8, gptq, w4a16, w8a8_int8
+from tests.support.loading import load_model
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.weights.loader import load_model
 
 Edit = Callable[[dict[str, Tensor]], object]
 Q = "model.layers.1.self_attn.q_proj"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import gguf_files
 from tests.support.gguf_files import Array, add_tensor, write_gguf
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
@@ -23,7 +24,7 @@ from thothy_ai.engine.api.errors import EngineError, ModelLoadError, Unsupported
 from thothy_ai.engine.model_check.sizing import weight_bytes
 from thothy_ai.engine.models.llama4 import Llama4
 from thothy_ai.engine.models.query_growth import QueryGrowth
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 Metadata = Callable[[gguf.GGUFWriter], None]

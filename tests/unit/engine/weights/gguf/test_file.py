@@ -20,11 +20,12 @@ from transformers import AutoModelForCausalLM
 
 from tests.support.block_formats import BLOCKS, mxfp4
 from tests.support.gguf_files import add_tensor, finish, interleave, write_gguf
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS, GGUFFile
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (25,), generator=torch.Generator().manual_seed(3)).tolist()

@@ -15,11 +15,12 @@ import torch
 from gguf import GGMLQuantizationType as Quant
 
 from tests.support.gguf_files import Array, add_tensor, write_gguf
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import GEMMA4_EXPERTS, GEMMA4_SMALL, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.gemma4 import Gemma4
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(3)).tolist()

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from tests.support.gguf_files import write_gguf
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.gguf.configuration import configuration
 from thothy_ai.engine.weights.gguf.file import GGUFFile
-from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(3)).tolist()

@@ -14,13 +14,14 @@ import torch
 from gguf import GGMLQuantizationType as Quant
 
 from tests.support.gguf_files import Array, add_tensor, finish, write_gguf
+from tests.support.loading import load_model
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.gguf.configuration import configuration
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 from thothy_ai.engine.weights.gguf.names import model_type_of
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 Change = Callable[[dict[str, Any]], None]  # of keys without the architecture's name

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tests.support.block_formats import mxfp4
 from tests.support.gguf_files import Array, write_gguf
+from tests.support.loading import load_model
 from tests.support.mxfp4_checkpoint import Checkpoints, mxfp4_checkpoints
 from tests.support.oracle import NEW_TOKENS, Oracle, generate, options, random_prompts
 from tests.support.paged_run import PagedRun
@@ -28,7 +29,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf.tensors import laid_out
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.experts import Mxfp4
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 

@@ -14,10 +14,11 @@ from gguf import GGMLQuantizationType as Quant
 from safetensors.torch import load_file
 
 from tests.support.gguf_files import Array, Convert, Extra, write_gguf
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(3)).tolist()

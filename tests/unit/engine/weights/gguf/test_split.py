@@ -13,12 +13,13 @@ import torch
 from gguf import GGMLQuantizationType as Quant
 
 from tests.support.gguf_files import split_gguf, write_gguf
+from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check.check import check_model
-from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.loader import LoadedModel
 
 TOKENS = list(range(3, 28))
 Parts = list[Path]

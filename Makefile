@@ -44,7 +44,7 @@ docs: install ## the reference pages in docs/reference, written from the code
 test: lint ## everything that needs no GPU: lint, types, unit, integration, chaos
 	$(MAKE) --no-print-directory --jobs 4 types unit integration chaos
 
-test-deep: ## the same with every combination of parameters, where `make test` runs every pair
+test-deep: ## the same with every combination of parameters, where `make test` runs every pair, and with new random examples
 	TEST_DEEP=1 $(MAKE) --no-print-directory test
 
 quick: install ## lint, types and the core unit tests, side by side: for the inner loop

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.server_folder import server_folder
+from tests.support.sweep import DEEP
 
 if TYPE_CHECKING:  # imported where they are used: most tests need no service
     from psycopg import Connection
@@ -30,12 +31,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
-# An example may wait for a busy machine: neither its time nor that of drawing it is a failure.
+# An example may wait for a busy machine: neither its time nor that of drawing it is a failure. Examples are the same in
+# every run, so that a change is judged by what it changed; `make test-deep` draws new ones.
 with suppress(ImportError):  # tests on a GPU run without it
     import hypothesis
 
     slow, plain = [hypothesis.HealthCheck.too_slow], hypothesis.settings.default
-    hypothesis.settings.register_profile("patient", plain, deadline=None, suppress_health_check=slow)
+    hypothesis.settings.register_profile(
+        "patient", plain, deadline=None, suppress_health_check=slow, derandomize=not DEEP
+    )
     hypothesis.settings.load_profile("patient")
 
 # Collecting makes millions of objects that stay: the garbage collector would visit them again and again.

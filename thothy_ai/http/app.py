@@ -144,7 +144,7 @@ def _others(
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         method, path = request.method, request.url.path
-        if error.status_code == 405 or path in GENERATIONS:
+        if error.status_code == 405:
             refusal = ApiError(405, f"{path} does not take {method}", code="method_not_allowed")
         else:
             refusal = ApiError(404, f"unknown request: {method} {path}", code="unknown_url")

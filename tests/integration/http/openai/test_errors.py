@@ -84,7 +84,10 @@ def test_unknown_models_and_routes(client: OpenAI, address: str) -> None:
     assert nowhere.value.code == "unknown_url"
     slash = httpx.get(f"{address}/v1/models/", follow_redirects=False)
     assert (slash.status_code, "error" in slash.json()) == (404, True)
-    answer = httpx.get(f"{address}/v1/chat/completions")
+    with pytest.raises(openai.NotFoundError) as stored:  # none are
+        client.chat.completions.list()
+    assert stored.value.code == "unknown_url"
+    answer = httpx.delete(f"{address}/v1/models")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
     assert answer.headers["x-request-id"].startswith("req_")
 

@@ -110,6 +110,7 @@ class ResponseBody(GenerationBody):
     n: None = None
     best_of: None = None
     max_tokens: None = None
+    max_completion_tokens: None = None
     max_tool_calls: None = None
     previous_response_id: None = None
     conversation: None = None

@@ -92,6 +92,7 @@ class _Answer:
         self._begun = time.monotonic()
         self._sent_at = self._begun
         self._events = False  # whether the headers of an event stream were sent
+        self._opened = False  # whether the events before any text were sent
         self._has_text = False  # whether any text was sent
         self._sending = False
 
@@ -167,17 +168,17 @@ class _Answer:
             first = len(self._results)
             async with aclosing(_merged(portion) if len(portion) > 1 else _numbered(0, portion[0])) as batches:
                 async for number, deltas in batches:
-                    await self._send(self._opened() + self._wanted.written(first + number, deltas))
-        await self._send(self._opened() + self._wanted.closing(self._results) + self._wanted.done)
+                    if not self._has_text:
+                        metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
+                        self._has_text = True
+                    await self._send(self._opening() + self._wanted.written(first + number, deltas))
+        await self._send(self._opening() + self._wanted.closing(self._results) + self._wanted.done)
         await self._exchange.end()
 
-    def _opened(self) -> bytes:
+    def _opening(self) -> bytes:
         """The events before any text, once, when it is known which engine writes the text."""
-        if self._has_text:
-            return b""
-        metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
-        self._has_text = True
-        return self._wanted.opening()
+        opened, self._opened = self._opened, True
+        return b"" if opened else self._wanted.opening()
 
     async def _send(self, data: bytes) -> None:
         if not self._events:

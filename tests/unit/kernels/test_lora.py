@@ -17,7 +17,9 @@ NONE = SLOTS
 CASES = {  # (parts, rank, inputs, ranks by slot, tokens)
     "one part": ([48], 16, 80, [3, 16, 0], [0, 0, 1, NONE, 2, 0]),
     "merged, odd sizes": ([96, 40, 40], 32, 200, [32, 5, 17], [2, 1, NONE, 0, 1, 1, 2] * 5),
-    "more inputs than one program": ([130], 16, 1100, [16, 1, 9], [1] * 17 + [0]),
+    "two programs share the inputs": ([130], 16, 2100, [16, 1, 9], [1] * 17 + [0]),
+    "four programs share the inputs": ([32], 16, 4200, [16, 1, 9], [1, 0, NONE, 2]),
+    "a rank that is no power of two": ([40], 48, 64, [48, 0, 33], [0, 2, 1]),
     "a large rank": ([24], 256, 64, [256, 0, 200], [0, 2, 1]),
     "an odd number of outputs": ([33, 16], 16, 64, [16, 2, 0], [1, 0, 2, 0, NONE]),
     "a prompt": ([80, 32], 16, 40, [16, 9, 0], [1] * 700 + [NONE, 0, 2] * 200),
@@ -86,12 +88,15 @@ def test_quantized_inputs(module, device: torch.device) -> None:
         torch.testing.assert_close(got[token][:, columns], exact[token][:, columns], atol=2e-2, rtol=2e-2)
 
 
-def test_a_token_does_not_depend_on_the_others(device: torch.device) -> None:
-    weights, x, slots = made("merged, odd sizes", torch.float32, device)
-    parts = sum(CASES["merged, odd sizes"][0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", ["merged, odd sizes", "a prompt"])
+def test_a_token_does_not_depend_on_the_others(case: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Nor on the size of its tile, which is another one in the whole prompt."""
+    weights, x, slots = made(case, dtype, device)
+    parts = sum(CASES[case][0])
 
     def run(some: Tensor) -> Tensor:
-        out = torch.zeros(len(some), parts, device=device)
+        out = torch.zeros(len(some), parts, dtype=dtype, device=device)
         tokens = lora.sort_by_adapter(slots[some].contiguous(), SLOTS)
         lora.expand_add(lora.shrink(x[some].contiguous(), weights, tokens), weights, tokens, out)
         return out

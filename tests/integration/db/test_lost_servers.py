@@ -30,7 +30,7 @@ from thothy_ai.jobs import registry
 from thothy_ai.producer import AsyncProducer, Producer
 from thothy_ai.settings import Settings
 
-LATE = 4.0  # seconds by which a bound may be missed: less than those after which connecting fails by itself
+LATE = 4.0  # seconds by which a busy machine may miss a bound
 
 
 @pytest.fixture

@@ -162,11 +162,13 @@ def test_a_worker_that_is_suspended_amid_a_heartbeat_locks_no_job(queue: Queue) 
 
     async def body() -> None:
         [hint] = queue.dispatch()
+        answers = store._engine.sync_engine, "after_cursor_execute", suspended
+        event.listen(*answers)
         await store.hold([hint])
+        event.remove(*answers)
         [claim] = (await store.claim([hint])).claims
-        event.listen(store._engine.sync_engine, "after_cursor_execute", suspended)
+        event.listen(*answers)
         assert await store.heartbeat([claim])
-        await store.hold([hint])
         await store.close()
 
     asyncio.run(body())

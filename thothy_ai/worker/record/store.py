@@ -84,7 +84,8 @@ class JobStore:
         self._settings = settings
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker")
-        # A worker that is suspended before a COMMIT locks its jobs, and the reaper could not take them back.
+        # For statements that are repeated all the time: a worker that is suspended before a COMMIT keeps its jobs
+        # locked, and the reaper cannot take them back. Claiming and finishing must roll back, and leave that window.
         self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:

@@ -1,6 +1,6 @@
 """An engine of two ranks serves as one does, and ends when a rank dies, whatever its core waits for.
 
-It takes seconds. `with_client` waits for less than the minutes after which one that stands still ends by itself.
+The error that clients get tells a lost rank from an engine that stands still, which ends by itself after a minute.
 """
 
 from __future__ import annotations

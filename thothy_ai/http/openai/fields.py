@@ -198,7 +198,8 @@ def _within(body: Any, place: Sequence[str | int], *, missing: bool) -> list[str
         return []
     part, *rest = place
     skipped = _within(body, rest, missing=missing)
-    if part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int):
+    parts = range(len(body)) if isinstance(body, list) else body if isinstance(body, dict) else ()
+    if part in parts:
         taken = [part, *_within(body[part], rest, missing=missing)]
     elif missing and not rest and isinstance(body, dict):
         taken = [part]

@@ -51,6 +51,21 @@ def test_what_an_item_may_be_is_said_plainly() -> None:
     assert refused.value.param == "input.0"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ([[1, 2, -1]], "prompt.0.2: must be at least 0"),
+        ([[1], [2, 3, 4, 2**70, "x"]], "prompt.1.3: must be less than 2147483648"),
+        ([["a", "b", "c"], [1]], "prompt.0.0: must be a whole number"),
+        ([1, 2, [3], 4], "prompt.2: must be"),
+    ],
+)
+def test_items_of_lists_of_any_length_have_their_places(prompt: list[Any], says: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parsed(CompletionBody, {"model": "m", "prompt": prompt})
+    assert str(refused.value).startswith(says)
+
+
 def test_the_page_lists_the_codes() -> None:
     table = PAGE.read_text().split("## Errors")[1].split("\n## ")[0]
     assert {"invalid_json", "model_not_found", "engine_unavailable"} <= set(re.findall(r"`([a-z_]+)`", table))

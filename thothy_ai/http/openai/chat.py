@@ -178,7 +178,7 @@ class ChatCompletion:
         self.streams = bool(body_.stream)
         self.wants_tokens = bool(body_.logprobs)
         self.sequences, self.prompts = body_.sequences, 1
-        self.fields, self.done = Fields("messages", body_.limit_name or "max_completion_tokens"), DONE
+        self.fields, self.done = Fields("messages", body_.limit[0] or "max_completion_tokens"), DONE
         self.beginning = self._messages[0].content[:BEGINNING]
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
@@ -199,7 +199,7 @@ class ChatCompletion:
             context=info.max_context,
             tenant=self._tenant,
             logprobs=self._top if body.logprobs else None,
-            limit=body.max_completion_tokens or body.max_tokens,
+            limit=body.limit[1],
             messages=self._messages,
             schema=self._schema,
             profile="http/chat",

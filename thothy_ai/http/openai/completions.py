@@ -53,7 +53,7 @@ class TextCompletion:
         self.streams = bool(self._body.stream)
         self.wants_tokens = self._body.logprobs is not None
         self.sequences, self.prompts = self._body.sequences, len(self._prompts)
-        self.fields, self.done = COMPLETION._replace(limit=self._body.limit_name or COMPLETION.limit), DONE
+        self.fields, self.done = COMPLETION._replace(limit=self._body.limit[0] or COMPLETION.limit), DONE
         self.beginning = str(self._prompts[0][:BEGINNING])
         self._n = self._body.n or 1
         self._head: dict[str, Any] = {
@@ -73,7 +73,7 @@ class TextCompletion:
                 context=info.max_context,
                 tenant=self._tenant,
                 logprobs=self._body.logprobs,
-                limit=self._body.max_completion_tokens or self._body.max_tokens or DEFAULT_TOKENS,
+                limit=self._body.limit[1] or DEFAULT_TOKENS,
                 schema=self._schema,
                 profile="http/completion",
                 **({"text": prompt} if isinstance(prompt, str) else {"token_ids": tuple(prompt)}),

@@ -95,10 +95,11 @@ class GenerationBody(Body):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
-    def limit_name(self) -> str | None:
-        """The field that bounds the text: if both are there, the newer one does."""
-        given = (name for name in ("max_completion_tokens", "max_tokens") if getattr(self, name) is not None)
-        return next(given, None)
+    def limit(self) -> tuple[str | None, int | None]:
+        """The name and value of the field that bounds the text: if both are given, the newer one does."""
+        if self.max_completion_tokens is not None:
+            return "max_completion_tokens", self.max_completion_tokens
+        return (None, None) if self.max_tokens is None else ("max_tokens", self.max_tokens)
 
     @property
     def copies(self) -> int:

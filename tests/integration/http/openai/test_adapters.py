@@ -104,10 +104,10 @@ def test_the_events_of_another_engine_s_response_are_numbered_from_the_first(doo
     [unloads, keeps] = sorted(doors.backends, key=lambda backend: backend.session != warm)
     unloads.names.clear()
     body = {"model": "acme", "input": HELLO, "stream": True}
-    told = httpx.post(f"{doors.address}/v1/responses", json=body, timeout=PATIENCE).text
-    numbers = [int(number) for number in re.findall(r'"sequence_number":(\d+)', told)]
+    events = httpx.post(f"{doors.address}/v1/responses", json=body, timeout=PATIENCE).text
+    numbers = [int(number) for number in re.findall(r'"sequence_number":(\d+)', events)]
     assert numbers == list(range(len(numbers)))
-    assert f'"delta":"{keeps.session}"' in told
+    assert f'"delta":"{keeps.session}"' in events
 
 
 def test_a_stream_that_only_waited_goes_to_another_engine_too(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +122,8 @@ def test_a_stream_that_only_waited_goes_to_another_engine_too(doors: Doors, monk
         eventually(lambda: unloads.open)
         unloads.names.clear()
         unloads.fail_all(UnknownAdapterError("adapter: acme is not loaded", "adapter"))
-        told = "".join(lines).replace(": ", ":")
-    assert f'"content":"{keeps.session}"' in told
+        events = "".join(lines).replace(": ", ":")
+    assert f'"content":"{keeps.session}"' in events
 
 
 def test_one_that_was_recorded_since_the_last_look_is_known(doors: Doors) -> None:

@@ -55,7 +55,7 @@ def running_code(code: str, *, stdin: int | None = None, patch: Path | None = No
     """A process that runs this code, behind `IMPORTS`."""
     with subprocess.Popen(
         [sys.executable, "-c", IMPORTS + code],
-        env=os.environ | ({"PYTHONPATH": str(patch)} if patch else {}),
+        env=os.environ | ({"PYTHONPATH": f"{patch}:{os.environ.get('PYTHONPATH', '')}"} if patch else {}),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -59,6 +59,7 @@ LOGIN_ADVICE = (
 OBSTACLES: dict[str, tuple[str, str | None]] = {
     "08": ("cannot be reached", None),
     READ_ONLY: ("accepts no writes", "name the primary in THOTHY_DATABASE_URL"),
+    "25P03": ("ended the connection", None),
     "28": ("refused the login", LOGIN_ADVICE),
     "3D": ("has no such database", "create it, or correct its name in THOTHY_DATABASE_URL"),
     "53": ("is out of resources", "see its log, and give it more"),
@@ -103,6 +104,9 @@ SESSION = {
     "idle_session_timeout": "0",
 }
 TRANSACTION_TIMEOUT_SINCE = 170000
+# For a process whose transactions take milliseconds: while it is suspended amid one (SIGSTOP, a machine that sleeps),
+# Postgres ends the transaction. It waits for the next statement, or for an answer to be read.
+SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "10s", "tcp_user_timeout": f"{USER_TIMEOUT}ms"}
 
 
 def make_engine(
@@ -134,7 +138,12 @@ def make_engine(
 
 
 def make_async_engine(
-    settings: Settings, *, application: str, pool_size: int = 5, answer_seconds: float | None = ANSWER_SECONDS
+    settings: Settings,
+    *,
+    application: str,
+    pool_size: int = 5,
+    answer_seconds: float | None = ANSWER_SECONDS,
+    session: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncEngine:
     """The async twin of `make_engine`."""
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - slow to import, and rarely needed
@@ -148,7 +157,7 @@ def make_async_engine(
         options = _options(settings, application, pool_size)
         options["connect_args"]["async_creator_fn"] = connect
         engine = create_async_engine(settings.require_database_url(), poolclass=AsyncPool, **options)
-    _keep_sessions(engine.sync_engine, settings, {})
+    _keep_sessions(engine.sync_engine, settings, session)
     return engine
 
 

@@ -1,15 +1,12 @@
-"""Shutdowns that lose nothing: second signals, rolling restarts, a paused queue, a worker that was suspended."""
+"""Shutdowns that lose nothing: second signals, rolling restarts, a paused queue, a worker that slept for long."""
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
-from sqlalchemy import event
 from typer.testing import CliRunner
 
 from tests.support.echo_kind import Echo
@@ -21,7 +18,6 @@ from thothy_ai.admin.drain import until_idle
 from thothy_ai.cli import app
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.status import queue_status
-from thothy_ai.worker.record.store import JobStore
 
 
 def test_a_second_sigterm_releases_at_once(queue: Queue, patient_fleet: WorkerFleet) -> None:
@@ -150,29 +146,6 @@ def test_a_worker_that_slept_through_its_lease_is_fenced_and_works_on(queue: Que
     assert zombie.wait(PATIENCE) == 0
     check_each_once(queue, 9)
     assert [queue.outcomes(job_id) for job_id in ids] == [["lost", "succeeded"]] * 8 + [["succeeded"]]
-
-
-def test_a_worker_that_is_suspended_amid_a_heartbeat_locks_no_job(queue: Queue) -> None:
-    """Otherwise nobody could take its jobs back."""
-    [job_id], store, found = queue.enqueue("ok"), JobStore(queue.settings, "suspended"), list[Any]()
-
-    def suspended(*_: object) -> None:
-        """Postgres has answered, and the worker does nothing more."""
-        found.append(queue.rows("SELECT id FROM job FOR UPDATE NOWAIT"))
-
-    async def body() -> None:
-        [hint] = queue.dispatch()
-        answers = store._engine.sync_engine, "after_cursor_execute", suspended
-        event.listen(*answers)
-        await store.hold([hint])
-        event.remove(*answers)
-        [claim] = (await store.claim([hint])).claims
-        event.listen(*answers)
-        assert await store.heartbeat([claim])
-        await store.close()
-
-    asyncio.run(body())
-    assert found == [[(job_id,)]] * 2
 
 
 def test_a_cancelled_job_stops_long_before_the_next_heartbeat(queue: Queue) -> None:

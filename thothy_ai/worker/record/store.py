@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.connect import SHORT_TRANSACTIONS, make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
@@ -83,9 +83,9 @@ class JobStore:
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
         self._worker = worker
-        self._engine = make_async_engine(settings, application="worker")
-        # For statements that are repeated all the time: a worker that is suspended before a COMMIT keeps its jobs
-        # locked, and the reaper cannot take them back. Claiming and finishing must roll back, and leave that window.
+        self._engine = make_async_engine(settings, application="worker", session=SHORT_TRANSACTIONS)
+        # For statements that are repeated all the time: no worker is suspended between one and its COMMIT. Claiming and
+        # finishing must roll back: if a worker is suspended in between, its jobs are locked until Postgres gives it up.
         self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:

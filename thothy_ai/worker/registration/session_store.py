@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.connect import SHORT_TRANSACTIONS, make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseUnreachableError
 from thothy_ai.settings import Settings
@@ -33,7 +33,7 @@ class SessionStore:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine = make_async_engine(settings, application="registrar", pool_size=1)
+        self._engine = make_async_engine(settings, application="registrar", pool_size=1, session=SHORT_TRANSACTIONS)
 
     async def register(self, row: dict[str, Any]) -> LiveEngine | None:
         """Record a session, unless another of that name may be alive; returns that one."""

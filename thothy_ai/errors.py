@@ -26,6 +26,10 @@ class AdapterNameError(ConfigError):
     """An adapter cannot have this name: a model, an alias or an adapter of another model has it."""
 
 
+class PastExpiryError(ConfigError):
+    """A new key of the HTTP API would have expired already."""
+
+
 class EntryError(ThothyError):
     """A job that cannot be enqueued. `entry` is its index in `enqueue_many`, from 0; None if it was enqueued alone."""
 

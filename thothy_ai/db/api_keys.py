@@ -18,6 +18,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.errors import PastExpiryError
 
 SCOPES: Final = ("chat", "jobs", "read", "review", "admin")
 USUAL: Final = ("chat", "jobs", "read")
@@ -66,7 +67,10 @@ def id_of(key: str) -> str | None:
 def create_key(
     engine: Engine, tenant: str, scopes: Collection[str], limits: KeyLimits, *, name: str, expires_at: datetime | None
 ) -> str:
-    """Create a key and return it: it is not stored, and cannot be shown again."""
+    """Create a key and return it: it is not stored, and cannot be shown again.
+
+    Raises `PastExpiryError`: nobody could use the key, and yet from then on every request would need one.
+    """
     key_id = f"thothy_{token_hex(6)}"
     key = f"{key_id}_{token_hex(32)}"
     values = {
@@ -82,7 +86,8 @@ def create_key(
         "expires_at": expires_at,
     }
     with engine.begin() as connection:
-        connection.execute(statement("admin/create_key"), values)
+        if not connection.execute(statement("admin/create_key"), values).rowcount:
+            raise PastExpiryError(f"a key cannot expire at {expires_at}, which is in the past")
     return key
 
 

@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,8 +26,8 @@ from tests.support.patience import PATIENCE
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from tests.support.tls import Authority
-from thothy_ai.db.api_keys import id_of, revoke_key
-from thothy_ai.errors import ConfigError, DatabaseUnreachableError
+from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, list_keys, revoke_key
+from thothy_ai.errors import ConfigError, DatabaseUnreachableError, PastExpiryError
 from thothy_ai.http import keys
 from thothy_ai.http.access import Everybody
 from thothy_ai.http.keys import Keys
@@ -48,6 +49,16 @@ def access(own: Settings, engine: Engine) -> Keys:
 def address(backend: AnsweringBackend, own: Settings, access: Keys) -> Iterator[str]:
     with served(backend, own.engine_url or ""), served_door(own, access=access) as address:
         yield address
+
+
+@pytest.mark.parametrize("ago", [timedelta(), timedelta(days=400)])
+def test_a_key_that_would_have_expired_already_is_not_made(engine: Engine, ago: timedelta) -> None:
+    with engine.connect() as connection:
+        expires_at = connection.execute(text("SELECT now()")).scalar_one() - ago
+    with pytest.raises(PastExpiryError, match="in the past"):
+        create_key(engine, "tenant", ["read"], UNLIMITED, name="", expires_at=expires_at)
+    with engine.connect() as connection:
+        assert list_keys(connection) == []
 
 
 def test_keys_are_needed_once_there_is_one(address: str, backend: AnsweringBackend, engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from thothy_ai.cli.inputs.times import ahead
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, usage
 from thothy_ai.cli.views.tables import Column, print_json, table
 from thothy_ai.cli.views.times import local, utc
+from thothy_ai.errors import PastExpiryError
 
 app = typer.Typer(name="keys", no_args_is_help=True, help="Give programs keys for the HTTP API of `thothy serve`.")
 
@@ -70,10 +70,11 @@ def create(
         usage("--name must be at most 100 characters, none of which is a control character")
     limits = KeyLimits(requests_per_minute, tokens_per_minute, concurrent, interactive_seconds_per_day)
     until = ahead(expires) if expires else None
-    if until is not None and until <= datetime.now(UTC):
-        usage(f"--expires: {expires} is in the past")
     with database() as engine:
-        key = create_key(engine, tenant, wanted, limits, name=name, expires_at=until)
+        try:
+            key = create_key(engine, tenant, wanted, limits, name=name, expires_at=until)
+        except PastExpiryError:
+            usage(f"--expires: {expires} is in the past")
     if as_json:
         return print_json({"id": id_of(key), "key": key, "tenant": tenant})
     typer.echo(f"Key {id_of(key)} of tenant {tenant}; it is not stored, and cannot be shown again:", err=True)

@@ -76,10 +76,7 @@ class ChatMessage(Body):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    # What the API's answers have, and say nothing.
-    audio: None = None
-    function_call: None = None
-    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None  # the API's answers have the empty list
 
     def text(self, at: int) -> str:
         """The whole text of a message; `ApiError` for one without text, or with parts other than text."""

@@ -31,7 +31,6 @@ class CompletionBody(GenerationBody):
     logprobs: Annotated[int, Field(ge=0, le=LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     echo: Literal[False] | None = None
-    suffix: None = None
 
     @property
     def prompts(self) -> Sequence[str | Sequence[int]]:

@@ -49,7 +49,6 @@ class MessageItem(Body):
     content: str | InputParts
     id: str | None = None
     status: Status | None = None
-    phase: None = None
 
 
 class CallItem(Body):
@@ -79,7 +78,6 @@ class ReasoningItem(Body):
     type: Literal["reasoning"]
     summary: InputParts
     content: InputParts | None = None
-    encrypted_content: None = None
     id: str | None = None
     status: Status | None = None
 

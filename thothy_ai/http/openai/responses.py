@@ -71,15 +71,10 @@ class TextOptions(Body):
     """How the answer is written."""
 
     format: TextFormat | None = None
-    verbosity: None = None
 
 
 class ReasoningOptions(Body):
-    """How the model thinks, which is up to its template here."""
-
-    effort: None = None
-    summary: None = None
-    generate_summary: None = None
+    """How the model thinks, which is up to its template here: no option is supported."""
 
 
 class ResponseStreamOptions(StreamOptions):
@@ -106,15 +101,11 @@ class ResponseBody(GenerationBody):
     stream_options: ResponseStreamOptions | None = None
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
-    # There is one answer, and nothing is kept.
+    # Fields of the other routes.
     n: None = None
     best_of: None = None
     max_tokens: None = None
     max_completion_tokens: None = None
-    max_tool_calls: None = None
-    previous_response_id: None = None
-    conversation: None = None
-    prompt: None = None
 
 
 class ModelResponse:

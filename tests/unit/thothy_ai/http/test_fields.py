@@ -16,7 +16,7 @@ from thothy_ai.http.openai.responses import ResponseBody
 
 PAGE = Path(__file__).parents[4] / "docs/openai.md"
 # What a field is for which the API has no value but the default one.
-WITHOUT_MEANING = {"echo", "suffix", "prompt_cache_retention"}
+WITHOUT_MEANING = {"echo", "prompt_cache_retention"}
 
 
 def test_the_page_lists_the_fields() -> None:

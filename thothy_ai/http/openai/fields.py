@@ -5,7 +5,7 @@ Types are strict, and a field that is not declared is refused: it would change t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -38,8 +38,12 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out(cls, body: Any) -> Any:
-        """Without nulls: a field that is null is left out, whether or not it is supported."""
-        return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
+        """A field that is null is left out, whether or not it is supported."""
+        return _without_nulls(body)
+
+
+def _without_nulls(body: object) -> object:
+    return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
 
 
 class StreamOptions(Body):
@@ -168,18 +172,12 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
+        problems = error.errors(include_url=False)
     first = problems[0]["loc"][:1]
-
-    def place(problem: ErrorDetails) -> list[str | int]:
-        return _within(body, problem["loc"], missing=problem["type"] == "missing")
-
+    places = [(_place(body, each), each) for each in problems if each["loc"][:1] == first]
     # Of what may be of several types, each has its problem: the one that is found deepest was meant, or has this type.
-    problem = max(
-        (each for each in problems if each["loc"][:1] == first),
-        key=lambda each: (len(place(each)), not each["type"].endswith("_type")),
-    )
-    path = ".".join(map(str, place(problem)))
+    place, problem = max(places, key=lambda each: (len(each[0]), not each[1]["type"].endswith("_type")))
+    path = ".".join(map(str, place))
     if problem["type"] in ("extra_forbidden", "none_required"):
         raise unsupported(path)
     if problem["type"] == "missing":
@@ -189,21 +187,30 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     raise ApiError(400, f"{path}: {says}" if path else f"the body {says}", code="invalid_value", param=path or None)
 
 
-def _within(body: Any, place: Sequence[str | int], *, missing: bool) -> list[str | int]:
+def _place(body: object, problem: ErrorDetails) -> list[str | int]:
     """A problem's place in the body, without the names of types, which pydantic puts between fields.
 
-    A name can be that of a type and of a field: `text`, in a part of a message. The reading that finds more of the
-    place is right, and of two that find as much, the one that finds its end.
+    A name can be that of a type and of a field: `text`, in a part of a message. The reading that ends at the problem's
+    value is right, and of several, the one that finds more of the place.
     """
+    place, absent = list(problem["loc"]), list[str | int]()
+    if problem["type"] == "missing":
+        absent = [place.pop()]
+
+    def likelihood(reading: tuple[list[str | int], object]) -> tuple[bool, int]:
+        found, value = reading
+        return problem["input"] in (value, _without_nulls(value)), len(found)
+
+    found, _ = max(_readings(body, place), key=likelihood)
+    return [*found, *absent]
+
+
+def _readings(body: Any, place: Sequence[str | int]) -> Iterator[tuple[list[str | int], object]]:
+    """The places in the body that a problem's place may mean, with what is there."""
     if not place:
-        return []
+        yield [], body
+        return
     part, *rest = place
-    skipped = _within(body, rest, missing=missing)
-    parts = range(len(body)) if isinstance(body, list) else body if isinstance(body, dict) else ()
-    if part in parts:
-        taken = [part, *_within(body[part], rest, missing=missing)]
-    elif missing and not rest and isinstance(body, dict):
-        taken = [part]
-    else:
-        return skipped
-    return taken if len(taken) > len(skipped) else skipped
+    yield from _readings(body, rest)
+    if part in (range(len(body)) if isinstance(body, list) else body if isinstance(body, dict) else ()):
+        yield from (([part, *found], value) for found, value in _readings(body[part], rest))

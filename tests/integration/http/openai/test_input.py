@@ -46,7 +46,16 @@ WRONG = [
             ({"type": "text", "text": "x", "cache_control": {}}, "unsupported_parameter", "cache_control"),
             ({"type": "text", "text": 1}, "invalid_value", "text"),
             ({"type": "text", "text": None}, "missing_required_parameter", "text"),
+            ({"type": "text", "text": {"text": "x"}}, "invalid_value", "text"),
+            ({"type": "text", "text": {"text": {"text": 5}}}, "invalid_value", "text"),
+            ({"type": "text", "text": {"text": None}}, "invalid_value", "text"),
+            ({"type": "refusal", "refusal": {"refusal": "x"}}, "invalid_value", "refusal"),
             ({"type": "image_url", "image_url": {}, "detail": "low"}, "unsupported_parameter", "detail"),
+            (
+                {"type": "image_url", "image_url": {"detail": "high"}, "detail": "low"},
+                "unsupported_parameter",
+                "detail",
+            ),
         )
     ),
     (chat(temperature="0"), "invalid_value", "temperature"),

@@ -92,8 +92,7 @@ class _Answer:
         self._begun = time.monotonic()
         self._sent_at = self._begun
         self._events = False  # whether the headers of an event stream were sent
-        self._opened = False  # whether the events before any text were sent
-        self._has_text = False  # whether any text was sent
+        self._opened = False  # whether the events before any text were sent, which its first text or its end follows
         self._sending = False
 
     async def watch(self) -> None:
@@ -120,7 +119,7 @@ class _Answer:
             try:
                 return await self._write(fleet)
             except UnknownAdapterError as error:
-                if self._has_text or tries == _MAX_TRIES:
+                if self._opened or tries == _MAX_TRIES:
                     raise of_engine(error, self._wanted.fields) from error
             tries += 1
             await fleet.look()
@@ -168,9 +167,8 @@ class _Answer:
             first = len(self._results)
             async with aclosing(_merged(portion) if len(portion) > 1 else _numbered(0, portion[0])) as batches:
                 async for number, deltas in batches:
-                    if not self._has_text:
+                    if not self._opened:
                         metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
-                        self._has_text = True
                     await self._send(self._opening() + self._wanted.written(first + number, deltas))
         await self._send(self._opening() + self._wanted.closing(self._results) + self._wanted.done)
         await self._exchange.end()

@@ -38,7 +38,7 @@ class FlexAttention(PlannedAttention):
         self._on_gpu = shape.device.type == "cuda"
         self._programs = programs or (_PROGRAMS if self._on_gpu else 1)
         self._tiles: dict[tuple[int, int, int], tuple[Tiles, ...]] = {}  # of the planned batch, by kinds of heads
-        self._seen: dict[tuple[Tiles, int, AttentionParams], SeenKeys] = {}
+        self._seen: dict[tuple[Tiles, int, AttentionParams, int], SeenKeys] = {}
 
     def plan(self, batch: AttentionBatch) -> None:
         """Attend over this batch from now on."""
@@ -57,21 +57,22 @@ class FlexAttention(PlannedAttention):
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
         kv_heads = cache.keys.shape[2]
         grouped = q.unflatten(1, (kv_heads, -1))  # [T, kv_heads, heads, D]
-        heads, out = grouped.shape[2], torch.zeros_like(q) if out is None else out.zero_()
+        heads, out = grouped.shape[2], torch.empty_like(q) if out is None else out
+        out[self._num_tokens :].zero_()
         for tiles in self._tiles_of(kv_heads, heads, q.shape[2] * q.element_size()):
             queries = grouped[tiles.tokens, :, tiles.members].transpose(0, 1)
             attended, mass = self._attend(queries, cache, tiles, params, heads)
-            tokens, members = tiles.tokens, tiles.members
-            if tiles.split > 1:
-                attended, mass = _merged(attended, mass, tiles)
-                tokens, members = (
-                    each.view(-1, tiles.split, tiles.height)[:, 0].flatten() for each in (tokens, members)
-                )
-            if sinks is not None:  # one more score, whose value is zeros, takes its share of the softmax
-                of_lines = sinks.view(kv_heads, heads)[:, members]
-                attended = (attended * torch.sigmoid(mass - of_lines)[..., None]).to(q.dtype)
-            out.unflatten(1, (kv_heads, -1))[tokens, :, members] = attended.to(q.dtype).transpose(0, 1)
+            tokens, members = tiles.merged
+            if tiles.split > 1 or sinks is not None:
+                of_lines = None if sinks is None else sinks.view(kv_heads, heads)[:, members]
+                attended = _merged(attended, mass, tiles, of_lines).to(q.dtype)
+            out.unflatten(1, (kv_heads, -1))[tokens, :, members] = attended.transpose(0, 1)
         return out
+
+    @property
+    def _num_tokens(self) -> int:
+        """Tokens of the planned batch; a sequence that decodes has one."""
+        return self._batch.num_decode + sum(self._batch.query_lens[self._batch.num_decode :])
 
     def _tiles_of(self, kv_heads: int, heads: int, head_bytes: int) -> tuple[Tiles, ...]:
         key = kv_heads, heads, head_bytes
@@ -90,27 +91,33 @@ class FlexAttention(PlannedAttention):
     ) -> tuple[Tensor, Tensor]:
         """queries [kv_heads, lines, D] -> the same, and the logarithm [kv_heads, lines] of what scores add up to."""
         num_blocks, block_size = cache.keys.shape[:2]
-        key = tiles, cache.table, params
+        pool, stride = _pool(cache.keys) if self._on_gpu else (cache.keys, 1)  # a CPU takes a tile's blocks by id
+        key = tiles, cache.table, params, stride
         if key not in self._seen:
-            self._seen[key] = SeenKeys.of(tiles, self._batch.block_tables[cache.table], params, block_size, num_blocks)
+            table = self._batch.block_tables[cache.table]
+            self._seen[key] = SeenKeys.of(tiles, table, params, block_size, num_blocks, stride)
         seen, size = self._seen[key], queries.shape[-1]
         places, head_bytes = KeyPlaces.of(tiles, seen, params), size * queries.element_size()
         kv_heads, scale = cache.keys.shape[2], params.scale_of(size)
-        layer = Layer(params, scale, kv_heads, heads, tiles.height, block_size, 1, head_bytes)
+        layer = Layer(params, scale, kv_heads, heads, tiles.height, block_size, stride, head_bytes)
         if not self._on_gpu:
             return by_tile(layer, queries, cache, seen, places)
-        pool, stride = _pool(cache.keys)
-        layer = layer._replace(stride=stride)
         attended, mass = _compiled(layer)(queries[None], pool, _pool(cache.values)[0], seen, places)
         return attended[0], mass[0]
 
 
-def _merged(attended: Tensor, mass: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """[kv_heads, lines, …] of tiles that share what their queries see -> those of the queries."""
-    mass = mass.unflatten(1, (-1, tiles.split, tiles.height))
+def _merged(attended: Tensor, mass: Tensor, tiles: Tiles, sinks: Tensor | None) -> Tensor:
+    """[kv_heads, lines, …] of tiles that share what their queries see -> [kv_heads, merged lines, D] of the queries.
+
+    `sinks` [kv_heads, merged lines]: one more score of each, whose value is zeros, has its share of the softmax.
+    """
     results = attended.unflatten(1, (-1, tiles.split, tiles.height))
-    merged = (results * mass.softmax(2)[..., None]).sum(2)
-    return merged.flatten(1, 2), mass.logsumexp(2).flatten(1)
+    scores = mass.unflatten(1, (-1, tiles.split, tiles.height))
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.unflatten(1, (-1, 1, tiles.height))), 2)
+    shares = scores.softmax(2)[:, :, : tiles.split, :, None]
+    merged: Tensor = (results * shares).sum(2).flatten(1, 2)
+    return merged
 
 
 def _pool(blocks: Tensor) -> tuple[Tensor, int]:
@@ -153,9 +160,9 @@ class FlexLayer(nn.Module):
         score, mask = mods(layer, places)
         blocks = BlockMask.from_kv_blocks(
             seen.num_parts[None, None],
-            seen.parts[None, None] * layer.stride,
+            seen.parts[None, None],
             seen.num_wholes[None, None],
-            seen.wholes[None, None] * layer.stride,
+            seen.wholes[None, None],
             BLOCK_SIZE=(layer.height, layer.block_size),
             mask_mod=mask,
             seq_lengths=(q.shape[2], keys.shape[2]),

@@ -25,7 +25,8 @@ class Tiles:
     `rows` [N]: whose tokens they are. `tokens` [N * height]: the token of each line among those of the step, `members`
     [N * height] its head among those of a KV head, and `positions` [N * height] its position in the sequence.
     `firsts`, `lasts` [N]: the positions of a tile's first and last token. Each run of `split` tiles has the same
-    queries, and shares what these see among its tiles.
+    queries, and shares what these see among its tiles. `merged`: tokens and members of a run's first tile, which say
+    where the results of all of them belong.
     """
 
     height: int
@@ -36,6 +37,7 @@ class Tiles:
     positions: Tensor
     firsts: Tensor
     lasts: Tensor
+    merged: tuple[Tensor, Tensor]
 
     @classmethod
     def of(
@@ -44,24 +46,27 @@ class Tiles:
         """Tiles of `counts` [N] tokens each; the first ones are `starts` [N] in the step, at positions `firsts` [N]."""
         line = torch.arange(height, device=rows.device)
         place = torch.minimum(line // heads, counts[:, None] - 1)
+        tokens, members = (starts[:, None] + place).long(), (line % heads).repeat(len(rows), 1)
         return cls(
             height=height,
             split=split,
             rows=rows.long(),
-            tokens=(starts[:, None] + place).flatten().long(),
-            members=(line % heads).repeat(len(rows)),
+            tokens=tokens.flatten(),
+            members=members.flatten(),
             positions=(firsts[:, None] + place).flatten().int(),
             firsts=firsts,
             lasts=firsts + counts - 1,
+            merged=(tokens[::split].flatten(), members[::split].flatten()),
         )
 
     @classmethod
     def decoding(cls, batch: AttentionBatch, heads: int, height: int, split: int = 1) -> Self:
-        """`split` tiles for each sequence that decodes; twice as many for a single sequence, since torch compiles
-        another kernel for sizes of 1. The host never waits, so that CUDA graphs can capture this.
+        """`split` tiles for each sequence that decodes. A single tile is repeated, since torch compiles another kernel
+        for sizes of 1. The host never waits, so that CUDA graphs can capture this.
         """
         count = batch.num_decode
-        members = torch.arange(max(2, count), device=batch.rows.device).clamp(max=count - 1).repeat_interleave(split)
+        number = 2 if count == split == 1 else count
+        members = torch.arange(number, device=batch.rows.device).clamp(max=count - 1).repeat_interleave(split)
         firsts = batch.context_lens[members].long() - 1
         return cls.of(batch.rows[members], members, firsts, torch.ones_like(members), heads, height, split)
 
@@ -85,9 +90,10 @@ class Tiles:
 
 
 class SeenKeys(NamedTuple):
-    """The blocks of one table that N tiles see: lists of ids [N, B], and how many of each are valid [N].
+    """The blocks of one table that N tiles see: lists of them [N, B], and how many of each are valid [N].
 
-    `parts` are blocks of which some queries see only some tokens, `wholes` those of which all queries see all tokens.
+    `parts` are blocks of which some queries see only some tokens, `wholes` those of which all queries see all tokens:
+    their ids times the distance from one block of a layer to the next, in blocks.
     `tables` [N, B]: each tile's block table. `places` [num_blocks]: a block's place in every table that has it. It is
     the same in all of them, since only sequences with the same beginning share blocks.
     """
@@ -100,8 +106,16 @@ class SeenKeys(NamedTuple):
     places: Tensor
 
     @classmethod
-    def of(cls, tiles: Tiles, table: Tensor, params: AttentionParams, block_size: int, num_blocks: int) -> Self:
-        """The keys seen through block tables [rows, B]."""
+    def of(
+        cls,
+        tiles: Tiles,
+        table: Tensor,
+        params: AttentionParams,
+        block_size: int,
+        num_blocks: int,
+        stride: int = 1,
+    ) -> Self:
+        """The keys seen through block tables [rows, B]; a layer's blocks lie `stride` blocks apart."""
         tables, place = table.index_select(0, tiles.rows).long(), torch.arange(table.shape[1], device=table.device)
         begin = _lowest(tiles.firsts, params) // block_size
         end = tiles.lasts // block_size + 1
@@ -118,9 +132,9 @@ class SeenKeys(NamedTuple):
         share = -((whole - after) // tiles.split)
         start = whole + turn * share
         return cls(
-            parts=_gathered(tables, parts),
+            parts=_gathered(tables * stride, parts),
             num_parts=torch.where(turn == 0, before[:, 0] + end - after, 0).int(),
-            wholes=_gathered(tables, start[:, None] + place),
+            wholes=_gathered(tables * stride, start[:, None] + place),
             num_wholes=torch.minimum(after - start, share).clamp(min=0).int(),
             tables=tables.int(),
             places=places,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
 from thothy_ai.kernels.flex import FlexAttention
@@ -95,11 +96,14 @@ def test_torch_computes_the_same(kind: str, part: int, stride: int, monkeypatch:
     clean = replace(case, cache=clean).side_by_side(part, stride, 0.7)
     params, lines = params_of(kind, 6), heights(3, 1, 8)[1]
     tiles = Tiles.prefilling(replace(clean.batch, num_decode=0), 3, lines)
-    seen = SeenKeys.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys))
+    own, seen = (
+        SeenKeys.of(tiles, clean.batch.block_tables[0], params, 4, len(clean.cache.keys), apart)
+        for apart in (1, stride)
+    )
     places = KeyPlaces.of(tiles, seen, params)
     layer = Layer(params, params.scale_of(8), 2, 3, lines, 4, stride, 32)
     queries = clean.q.unflatten(1, (2, 3))[tiles.tokens, :, tiles.members].transpose(0, 1)
-    expected = flex.by_tile(layer._replace(stride=1), queries, clean.cache, seen, places)
+    expected = flex.by_tile(layer._replace(stride=1), queries, clean.cache, own, places)
     compute = flex_attention.flex_attention
 
     def by_lists(*args: Tensor, block_mask: flex_attention.BlockMask, **options: Any) -> object:
@@ -181,6 +185,46 @@ def test_a_broken_token_spoils_no_row_that_does_not_see_it(kind: str) -> None:
     sound = [token for token in range(len(expected)) if token not in seen]
     torch.testing.assert_close(out[sound], expected[sound], atol=2e-6, rtol=1e-5)
     assert out[sorted(seen)].isnan().all()
+
+
+class _Launches(TorchDispatchMode):
+    """Names the operations that launch kernels on a GPU: neither views nor allocations, nor anything of no elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, _: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name, views = func.overloadpacket.__name__, [each.alias_info for each in func._schema.returns]
+        is_view = any(each is not None and not each.is_write for each in views)
+        if not is_view and not name.startswith("empty") and result.numel():
+            self.names.append(name)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("programs", "sinks", "launched"),
+    [
+        (1, False, ["index", "index_put_"]),
+        (40, False, ["index", "_softmax", "mul", "sum", "_to_copy", "index_put_"]),
+        (40, True, ["index", "index", "cat", "_softmax", "mul", "sum", "_to_copy", "index_put_"]),
+    ],
+)
+def test_a_layer_launches_little_beside_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, programs: int, launched: list[str], *, sinks: bool
+) -> None:
+    """What all layers of a step share is computed for the first of them."""
+    case = make_case([(1, 203)], heads=6, kv_heads=2, dim=8, block_size=4, seed=5).of(torch.bfloat16)
+    attention, by_tile, found = FlexAttention(shape_of(case), programs), flex.by_tile, list[tuple[Tensor, Tensor]]()
+    monkeypatch.setattr(flex, "by_tile", lambda *args: (found.append(by_tile(*args)), found[-1])[1])
+    attention.plan(case.batch)
+    parts = (case.q, case.cache, AttentionParams(), torch.empty_like(case.q), torch.zeros(6) if sinks else None)
+    attention(*parts)
+    monkeypatch.setattr(flex, "by_tile", lambda *_: found[-1])
+    with _Launches() as launches:
+        attention(*parts)
+    assert launches.names == launched
 
 
 def test_a_plan_holds_for_its_step_only() -> None:

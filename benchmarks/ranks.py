@@ -46,6 +46,7 @@ LLAMA_70B = {
 }
 TINY = {**SHAPES["llama-8b"], "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
 TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 500}
+COMPARED = 16  # outputs
 CONTEXT = 512  # tokens of a prompt
 SHORT, LONG = 32, 160  # tokens of outputs
 MUST_DECODE, MUST_70B = 1.5, 1.6
@@ -71,7 +72,7 @@ def main() -> None:
     arguments = line.parse_args()
     if arguments.case:
         print(json.dumps(measured(Case(**json.loads(arguments.case)), arguments.device)), flush=True)
-        os._exit(0)  # without torch's teardown, which would wait for graphs and for ranks that are gone
+        os._exit(0)  # ends the other ranks too; leaving the group would wait for graphs that its core still has
     on_gpu, many = arguments.device != "cpu", arguments.devices
     shapes = arguments.shape or (["qwen3-0.6b", "llama-8b", "llama-70b"] if on_gpu else ["tiny"])
     figures: list[tuple[str, str, str]] = []
@@ -124,31 +125,25 @@ def measured(case: Case, device: str) -> dict[str, Any]:
         write(case.shape, folder)
         options = EngineOptions(
             url="", model=folder, device=device, dtype=case.dtype, tensor_parallel=case.devices, max_context=1024,
-            max_rows=max(case.rows, default=16), prefix_cache=False,
+            max_rows=max(case.rows, default=COMPARED), prefix_cache=False,
+            kv_tokens=None if case.rows else COMPARED * 1024,
         )  # fmt: skip
         group = Group(options) if case.devices > 1 else None
-        try:
-            loaded = load(options, LocalText()) if group is None else load_together(options, LocalText(), group)
-            core = BenchCore(loaded, options, group)
-            info = core.core.info()
-            found: dict[str, Any] = {"what": "one", "kv_tokens": info.num_blocks * info.block_size}
-            found |= {"weights": loaded.model.num_bytes * case.devices, "device": info.device}
-            if case.rows:
-                found["seconds"] = {rows: step_seconds(core, rows, loaded.config.vocab_size) for rows in case.rows}
-                found["bandwidth"] = bandwidth(device)
-                found["kv_bytes"] = (
-                    loaded.config.num_layers * 2 * loaded.config.num_kv_heads * loaded.config.head_dim * 2
-                )
-                total = torch.cuda.get_device_properties(0).total_memory if device != "cpu" else 0
-                found["fits_one"] = found["weights"] < 0.9 * total - 6e9
-            else:
-                drained = core.run(list(requests(16, LONG, loaded.config.vocab_size)))
-                by_id = {request.id: tokens for request, tokens in drained.finished}
-                found["tokens"] = [by_id[name] for name in sorted(by_id)]
-            core.close()
-        finally:
-            if group is not None:
-                group.close()
+        loaded = load(options, LocalText()) if group is None else load_together(options, LocalText(), group)
+        core = BenchCore(loaded, options, group)
+        info = core.core.info()
+        found: dict[str, Any] = {"what": "one", "kv_tokens": info.num_blocks * info.block_size}
+        found |= {"weights": loaded.model.num_bytes * case.devices, "device": info.device}
+        if case.rows:
+            found["seconds"] = {rows: step_seconds(core, rows, loaded.config.vocab_size) for rows in case.rows}
+            found["bandwidth"] = bandwidth(device)
+            found["kv_bytes"] = loaded.config.num_layers * 2 * loaded.config.num_kv_heads * loaded.config.head_dim * 2
+            total = torch.cuda.get_device_properties(0).total_memory if device != "cpu" else 0
+            found["fits_one"] = found["weights"] < 0.9 * total - 6e9
+        else:
+            drained = core.run(list(requests(COMPARED, LONG, loaded.config.vocab_size)))
+            by_id = {request.id: tokens for request, tokens in drained.finished}
+            found["tokens"] = [by_id[name] for name in sorted(by_id)]
     return found
 
 
@@ -172,10 +167,10 @@ def requests(rows: int, output: int, vocab: int) -> list[CoreRequest]:
 
 
 def step_seconds(core: BenchCore, rows: int, vocab: int) -> float:
-    """Of a decode step of so many rows: the best of three."""
+    """Of a decode step of so many rows: the better of two."""
     core.run(requests(rows, SHORT, vocab))
     times = []
-    for _ in range(3):
+    for _ in range(2):
         short, long = (core.run(requests(rows, output, vocab)).seconds for output in (SHORT, LONG))
         times.append((long - short) / (LONG - SHORT))
     return min(times)

@@ -71,7 +71,7 @@ class ProcessGroup:
         return int(found)
 
     def leave(self) -> None:
-        """Leave the group after the other ranks have ended."""
+        """Leave the group after the other ranks have ended, and after this rank's graphs have been freed."""
         if self._on_gpu and dist.group.WORLD is not None:
             dist.group.WORLD.abort()  # otherwise NCCL waits for graphs with its operations, and for the other ranks
         with suppress(RuntimeError):

@@ -6,8 +6,7 @@ in its slot, so that one copy transfers them from host memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,8 +16,6 @@ from torch import Tensor
 from thothy_ai.engine.models.layers.linear import Activations, Linear
 from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, output_blocks
 from thothy_ai.kernels.operations import Operations
-
-_BESIDE_TOKENS = 128  # beyond them a matmul takes all multiprocessors at once, and waits for any that is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +52,6 @@ class HostWeights(NamedTuple):
     ranks: Tensor
 
 
-class _Branch:
-    """A second stream for work that a layer does not wait for; without one, all is launched on the current stream.
-    CUDA graphs capture both streams.
-    """
-
-    def __init__(self, stream: torch.cuda.Stream | None) -> None:
-        self._stream = stream
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """What is launched within the block runs beside what is launched after it, until `join`."""
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def join(self) -> None:
-        """What is launched from now on waits for what ran beside it."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
-
-
-_UNBRANCHED = _Branch(None)
-
-
 class AdapterBank:
     """The layers of a model that adapters can change, and the slots on its device once they are allocated.
 
@@ -97,7 +67,6 @@ class AdapterBank:
         self._pool: Tensor
         self._ranks: Tensor
         self._slots: Tensor  # of the pass's tokens
-        self.branch: _Branch
 
     def wrapped(
         self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor]
@@ -133,7 +102,6 @@ class AdapterBank:
     def allocate(self, slots: int, rank: int, tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         """Allocate `slots` adapters of at most `rank`, and buffers for passes of at most `tokens` tokens."""
         rank = padded(rank)
-        self.branch = _Branch(torch.cuda.Stream(device) if device.type == "cuda" else None)
         self._pool = torch.zeros(slots, self.numbers_per_slot(rank), dtype=dtype, device=device)
         self._ranks = torch.zeros(slots, len(self._sites), dtype=torch.int32, device=device)
         self._slots = torch.full((tokens,), slots, dtype=torch.int32, device=device)
@@ -192,15 +160,11 @@ class AdaptedLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         bank = self._bank
-        if (tokens := bank.tokens) is None:
-            return self.layer(x)
-        weights = bank.weights[self._site]
-        branch = bank.branch if len(tokens.order) <= _BESIDE_TOKENS else _UNBRANCHED
-        with branch.beside():
-            shrunk = bank.operations.shrink(x, weights, tokens)
         out = self.layer(x)
-        branch.join()
-        bank.operations.expand_add(shrunk, weights, tokens, out)
+        if (tokens := bank.tokens) is not None:
+            weights = bank.weights[self._site]
+            shrunk = bank.operations.shrink(x, weights, tokens)
+            bank.operations.expand_add(shrunk, weights, tokens, out)
         return out
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -57,34 +55,3 @@ def test_what_is_added(name: str, quantized: bool) -> None:
     torch.testing.assert_close(adapted(x[[3, 0]])[1], layer(x[[3, 0]])[1])
     bank.end()
     assert torch.equal(adapted(given), plain)
-
-
-@pytest.mark.parametrize("count", [1, 128, 129])
-def test_what_runs_beside_the_layer(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a small pass, A x is launched on another stream before the layer, and waited for before B is applied."""
-    done: list[str] = []
-
-    class Branch:
-        @contextmanager
-        def beside(self) -> Iterator[None]:
-            done.append("fork")
-            yield
-            done.append("current stream")
-
-        def join(self) -> None:
-            done.append("join")
-
-    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (done.append(name), call(*given))[1]
-
-    bank = AdapterBank(OPERATIONS)
-    adapted = bank.wrapped(DenseLinear(torch.randn(48, 64), None, shared=False), ROWS, 64, {})
-    bank.allocate(2, 5, 200, torch.float32, CPU)
-    bank.branch = Branch()  # type: ignore[assignment]
-    for name in ("shrink", "expand_add"):
-        monkeypatch.setattr(ReferenceOperations, name, staticmethod(recorded(name, getattr(OPERATIONS, name))))
-    adapted.layer = recorded("layer", adapted.layer)  # type: ignore[assignment]
-    bank.begin(count)
-    adapted(torch.randn(count, 64))
-    beside = ["fork", "shrink", "current stream", "layer", "join", "expand_add"]
-    assert done == (beside if count <= 128 else ["shrink", "layer", "expand_add"])

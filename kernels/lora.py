@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 RANK_MULTIPLE = 16  # ranks are padded to what tensor cores multiply at a time
-MAX_SPLITS = 4  # summands of A x
-COLUMNS = 256  # outputs per program of an expansion
+MAX_SPLITS = 16  # summands of A x
+COLUMNS = 512  # outputs of a block
 _MAX_UNIT = 16  # numbers; more are never loaded at once
 
 

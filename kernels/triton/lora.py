@@ -22,10 +22,12 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 _RANK_MULTIPLE = tl.constexpr(RANK_MULTIPLE)
 _FEW_ROWS, _MANY_ROWS = 16, 32  # tokens per tile; 64 would use other tensor core instructions, which round otherwise
 _MANY_TOKENS = 1024  # from here on, tiles that read an adapter's weights less often are worth their empty lines
-_INPUTS = 128  # per step of the first kernel's loop
+_INPUT_BYTES = 256  # of each input row, per step of the first kernel's loop
+_STAGES = {_FEW_ROWS: 5, _MANY_ROWS: 3}  # steps in flight: programs of few tokens mostly wait for memory
 _SPLIT_INPUTS = 1024  # inputs worth a separate program
 _MAX_LOW = 64  # columns of A x per program
-_MAX_RANKS = 64  # per step of the second kernel's loop
+_STEP_COLUMNS, _STEP_NUMBERS = 128, 8192  # outputs, and numbers of B, per step of the second kernel's loop
+_PROGRAMS = 1024  # fill a GPU; while there are fewer, the outputs of a block are divided among several
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
@@ -46,7 +48,8 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
         out, values, scales, weights.a, weights.ranks, order, tiles,
         tiles.shape[1], count, low, inputs, weights.rank,
         values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
-        QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=rows, LOW=width, INPUTS=_INPUTS, num_warps=4,
+        QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=rows, LOW=width,
+        INPUTS=_INPUT_BYTES // weights.a.itemsize, num_warps=4, num_stages=_STAGES[rows],
     )  # fmt: skip
     return out
 
@@ -55,12 +58,16 @@ def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, o
     """Add B times the shrunk inputs to `out` [T, out], in place."""
     splits, count, low = shrunk.shape
     (table, unit), (order, tiles, rows) = weights.blocks, tokens
-    _expand_kernel[(tiles.shape[1], table.shape[1])](
+    ranks = triton.next_power_of_2(weights.rank)
+    columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
+    steps, apart = COLUMNS // columns, 1
+    while apart < steps and 2 * apart * tiles.shape[1] * table.shape[1] <= _PROGRAMS:
+        apart *= 2
+    _expand_kernel[(tiles.shape[1], table.shape[1], apart)](
         out, shrunk, weights.b, weights.ranks, table, order, tiles,
         tiles.shape[1], table.shape[1], count, low, weights.rank,
         out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
-        SPLITS=splits, ROWS=rows, COLUMNS=COLUMNS, UNIT=unit,
-        RANKS=min(_MAX_RANKS, triton.next_power_of_2(weights.rank)), num_warps=4,
+        SPLITS=splits, ROWS=rows, STEPS=steps // apart, COLUMNS=columns, UNIT=unit, RANKS=ranks, num_warps=4,
     )  # fmt: skip
 
 
@@ -159,34 +166,41 @@ def _expand_kernel(
     rank_stride,
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
     COLUMNS: tl.constexpr,
     UNIT: tl.constexpr,
     RANKS: tl.constexpr,
 ):
     block = tl.program_id(1)
     part = tl.load(blocks + block)
-    column = tl.load(blocks + blocks_count + block) * UNIT + tl.arange(0, COLUMNS)
-    live = column < tl.load(blocks + 2 * blocks_count + block) * UNIT
+    first = tl.load(blocks + blocks_count + block) * UNIT + tl.program_id(2) * (STEPS * COLUMNS)
+    end = tl.minimum(tl.load(blocks + 2 * blocks_count + block) * UNIT, first + STEPS * COLUMNS)
     slot, rank, token, inside = _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS)
     if rank > 0:
-        target = out + token[:, None] * out_row + column[None, :]
-        both = inside[:, None] & live[None, :]
-        before = tl.load(target, mask=both, other=0.0)
-        sums = tl.zeros([ROWS, COLUMNS], tl.float32)
-        b += slot.to(tl.int64) * b_slot
-        shrunk += part * rank_size
-        for start in tl.range(0, rank, RANKS, num_stages=1):  # mostly once
-            index = start + tl.arange(0, RANKS)
-            there = index < rank
-            known = inside[:, None] & there[None, :]
-            mine = tl.zeros([ROWS, RANKS], tl.float32)
-            for split in tl.static_range(SPLITS):
-                source = (split * count + token[:, None]) * low + index[None, :]
-                mine += tl.load(shrunk + source, mask=known, other=0.0)
-            theirs = tl.load(
-                b + column[:, None].to(tl.int64) * rank_size + index[None, :],
-                mask=live[:, None] & there[None, :],
-                other=0.0,
-            )
-            sums += _product(mine, theirs)
-        tl.store(target, (before.to(tl.float32) + sums).to(out.dtype.element_ty), mask=both)
+        index = tl.arange(0, RANKS)
+        there = index < rank
+        column = first + tl.arange(0, COLUMNS)
+        outputs = out + token[:, None] * out_row
+        rows = b + slot.to(tl.int64) * b_slot + index[None, :]
+        before, theirs = _loaded(outputs, rows, column, end, rank_size, inside, there)
+        low_at = token[:, None] * low + part * rank_size + index[None, :]
+        mine = tl.zeros([ROWS, RANKS], tl.float32)
+        for split in tl.static_range(SPLITS):
+            source = shrunk + split * count.to(tl.int64) * low + low_at
+            mine += tl.load(source, mask=inside[:, None] & there[None, :], other=0.0)
+        for _ in tl.range(STEPS, num_stages=1):
+            after = column + COLUMNS  # loaded while the outputs before are added
+            next_before, next_theirs = _loaded(outputs, rows, after, end, rank_size, inside, there)
+            sums = before.to(tl.float32) + _product(mine, theirs)
+            both = inside[:, None] & (column < end)[None, :]
+            tl.store(outputs + column[None, :], sums.to(out.dtype.element_ty), mask=both)
+            column, before, theirs = after, next_before, next_theirs
+
+
+@triton.jit
+def _loaded(outputs, rows, column, end, rank_size, inside, there):
+    """Outputs [ROWS, COLUMNS] at `column`, and their rows of B [COLUMNS, RANKS]; nothing from `end` on."""
+    live = column < end
+    before = tl.load(outputs + column[None, :], mask=inside[:, None] & live[None, :], other=0.0)
+    theirs = tl.load(rows + column[:, None].to(tl.int64) * rank_size, mask=live[:, None] & there[None, :], other=0.0)
+    return before, theirs

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -14,19 +15,31 @@ from sqlalchemy import Engine
 
 from tests.support.command_line import Run, end, enqueue
 
-# `thothy`, except that it waits for the database as long as it takes.
-COMPLETING = (
-    "from thothy_ai.cli import main; from thothy_ai.cli.inputs import completion; completion.SECONDS = 60.0; main()"
-)
+# `thothy`, except that it waits for the database as long as it takes; once for each line of words.
+COMPLETING = """
+import os, sys
+import thothy_ai.jobs, thothy_ai.producer  # what most of them import
+from thothy_ai.cli import main
+from thothy_ai.cli.inputs import completion
+completion.SECONDS = 60.0
+for line in sys.stdin.read().splitlines():
+    if not (child := os.fork()):
+        os.environ |= {"_THOTHY_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        main()
+    assert os.waitpid(child, 0)[1] == 0
+    print("end", flush=True)
+"""
 
 
-def completions(*words: str) -> list[str]:
-    """What Bash would offer for the last of these words."""
-    asked = {"_THOTHY_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["thothy", *words])}
-    env = {**os.environ, **asked, "COMP_CWORD": str(len(words))}
-    done = subprocess.run([sys.executable, "-c", COMPLETING], env=env, capture_output=True, text=True, check=True)
+def completions(*asked: Sequence[str]) -> list[list[str]]:
+    """What Bash would offer for the last word of each of these."""
+    lines = "\n".join(" ".join(("thothy", *words)) for words in asked)
+    call = [sys.executable, "-c", COMPLETING]
+    done = subprocess.run(call, input=lines, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return done.stdout.split()
+    *offered, rest = done.stdout.split("end\n")
+    assert not rest
+    return [each.split() for each in offered]
 
 
 @pytest.fixture
@@ -38,7 +51,7 @@ def job(run: Run, engine: Engine) -> UUID:
 
 def test_commands_options_kinds_states_verdicts_reasons_and_ids(job: UUID) -> None:
     short = str(job)[-8:]
-    for words, offered in {
+    offered = {
         ("jo",): ["jobs"],
         ("jobs", "c"): ["change", "cancel"],
         ("jobs", "list", "--pa"): ["--parent"],
@@ -53,8 +66,8 @@ def test_commands_options_kinds_states_verdicts_reasons_and_ids(job: UUID) -> No
         ("jobs", "list", "--batch", short[:7]): [short],
         ("completion", ""): ["bash", "zsh", "fish"],
         ("enqueue", "tren"): ["trend_summary"],
-    }.items():
-        assert completions(*words) == offered, words
+    }
+    assert dict(zip(offered, completions(*offered), strict=True)) == offered
 
 
 @pytest.mark.parametrize("url", [None, "postgresql://u:p@127.0.0.1:9/db", "nonsense"])
@@ -64,8 +77,7 @@ def test_without_a_database_it_is_silent(
     monkeypatch.setenv("THOTHY_HOME", str(tmp_path))
     if url:
         monkeypatch.setenv("THOTHY_DATABASE_URL", url)
-    assert completions("jobs", "show", "") == []
-    assert completions("jobs", "list", "--kind", "hoo") == ["hook"]
+    assert completions(("jobs", "show", ""), ("jobs", "list", "--kind", "hoo")) == [[], ["hook"]]
 
 
 BASH = """

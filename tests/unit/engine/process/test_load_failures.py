@@ -20,6 +20,7 @@ from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.execution import device
 from thothy_ai.engine.process import resident
+from thothy_ai.engine.process.main import run_engine
 from thothy_ai.engine.process.remote_engine import CoreProcess
 from thothy_ai.engine.text.model_text import LocalText
 from thothy_ai.engine.wire.channel import Channel
@@ -51,13 +52,22 @@ Path.is_dir = looked
 """
 
 
-@pytest.mark.parametrize("fault", ["no folder", "no weights", "memory", "tokenizer", "device"])
-def test_what_keeps_a_model_from_loading_is_one_line_and_code_2(model: Path, tmp_path: Path, fault: str) -> None:
-    url, chosen = f"unix://{tmp_path}/e.sock", model
-    more: dict[str, object] = {}
-    if fault == "no folder":
-        chosen = tmp_path / "nowhere"
-    elif fault in {"no weights", "tokenizer"}:
+def test_what_keeps_a_model_from_loading_is_one_line_and_code_2(url: str, tmp_path: Path) -> None:
+    with started(options(tmp_path / "nowhere", url)) as process:
+        code, errors = ended(process)
+    assert code == 2
+    assert len(errors) == 1
+    assert errors[0].startswith("thothy engine: ")
+    assert "no such file" in errors[0]
+
+
+@pytest.mark.parametrize("fault", ["no weights", "memory", "tokenizer", "device"])
+def test_whichever_process_finds_the_fault(
+    model: Path, url: str, tmp_path: Path, fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The frontend's is this one."""
+    chosen, more = model, dict[str, object]()
+    if fault in {"no weights", "tokenizer"}:
         chosen = tmp_path / "copy"
         chosen.mkdir()
         left_out = {"no weights": "model.safetensors", "tokenizer": "tokenizer.json"}[fault]
@@ -68,13 +78,12 @@ def test_what_keeps_a_model_from_loading_is_one_line_and_code_2(model: Path, tmp
             (chosen / "tokenizer.json").write_text("{")
     else:
         more = {"memory": {"kv_tokens": 10**12}, "device": {"device": "cuda:99"}}[fault]
-    with started(options(chosen, url, **more)) as process:
-        code, errors = ended(process)
-    assert code == 2
-    assert len(errors) == 1
-    assert errors[0].startswith("thothy engine: ")
-    words = {"no folder": "no such file", "no weights": "safetensors", "memory": "GB", "tokenizer": "tokenizer"}
-    assert words.get(fault, "cuda:99") in errors[0]
+    with pytest.raises(SystemExit) as caught:
+        run_engine(options(chosen, url, **more))
+    assert caught.value.code == 2
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("thothy engine: ")
+    assert {"no weights": "safetensors", "memory": "GB", "tokenizer": "tokenizer", "device": "cuda:99"}[fault] in line
 
 
 def test_an_error_that_nobody_expected_is_a_traceback_and_code_1(model: Path, url: str, tmp_path: Path) -> None:

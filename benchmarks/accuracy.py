@@ -92,7 +92,7 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
     cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device, slots=1, inputs_dtype=model.dtype)
     tables = torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None]
     columns = StepColumns(
-        *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [length], [0, length]))
+        *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [0], [length], [0, length]))
     )
     ids = torch.tensor([text], dtype=torch.int32, device=device)
     tokens = model.operations.step_tokens(ids, tables[:, None], columns, length, BLOCK)

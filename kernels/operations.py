@@ -256,6 +256,12 @@ class Operations(Protocol):
         """Set target.flatten()[index] to values, in place."""
         ...
 
+    def add_importance(self, cache: LayerCache, blocks: Tensor, importance: Tensor, /) -> None:
+        """Add to `importance` [B] float32 how much the tokens in each of the full `blocks` [B] int32 matter to later
+        ones, by one layer's keys and values.
+        """
+        ...
+
 
 def operations_for(device: torch.device, *, flex: bool = False) -> Operations:
     """The one place that decides what runs where: Triton's kernels on a GPU, plain torch elsewhere; with `flex`,

@@ -8,10 +8,13 @@ from torch import Tensor
 
 
 class StepColumns(NamedTuple):
-    """S sequences of a step, each [S] int32: row, first position, and token count; `query_starts` [S + 1] int32."""
+    """S sequences of a step, each [S] int32: row, first position, the first token's place in the block tables, and
+    token count; `query_starts` [S + 1] int32. Place and position differ once blocks were dropped before the token.
+    """
 
     rows: Tensor
     starts: Tensor
+    places: Tensor
     counts: Tensor
     query_starts: Tensor
 

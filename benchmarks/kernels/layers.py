@@ -190,7 +190,8 @@ def _step_tokens(tokens: int) -> Call:
     counts = torch.tensor([1] * (tokens - count) + [count], dtype=torch.int32)
     begins = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
     rows = torch.arange(len(counts), dtype=torch.int32)
-    columns = StepColumns(*(each.cuda() for each in (rows, torch.zeros_like(rows), counts, begins)))
+    first = torch.zeros_like(rows)
+    columns = StepColumns(*(each.cuda() for each in (rows, first, first, counts, begins)))
     token_ids, tables = (
         torch.zeros(len(counts), width, dtype=torch.int32, device="cuda") for width in (count, count // BLOCK + 1)
     )

@@ -87,6 +87,7 @@ class CoreRequest:
     booked: bool = False
     submitted_at: float = 0.0  # monotonic seconds of this machine; 0: its waiting time is not measured
     adapter: str = ""
+    kv_budget: int | None = None
 
 
 class TokenEvent(NamedTuple):

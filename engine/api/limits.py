@@ -19,7 +19,8 @@ class EngineConfig:
     `windows`: for each group of layers, the most tokens that a token sees, itself included; None: all before it. The
     first group sees the most; a sequence has separate blocks for each group. `chunked`: windows are chunks, and a
     token sees its chunk up to itself. `recurrent`: some layers keep a state per row, and states of prefixes in
-    `kept_states` further slots. `adapter_slots`: adapters on the device at once, with a rank of at most `adapter_rank`.
+    `kept_states` further slots. `keeps_all`: why no sequence can have a KV budget; empty if sequences can.
+    `adapter_slots`: adapters on the device at once, with a rank of at most `adapter_rank`.
     """
 
     block_size: int
@@ -36,6 +37,7 @@ class EngineConfig:
     chunked: bool = False
     recurrent: bool = False
     kept_states: int = 0
+    keeps_all: str = ""
     adapter_slots: int = 0
     adapter_rank: int = 16
 

@@ -65,6 +65,10 @@ class GenerationRequest:
     text drawn is the same whatever `n` is. A `beam_search` returns its `n` best texts. Deltas of ranked choices come at
     the end.
 
+    With a `kv_budget`, the engine keeps the KV of about so many tokens, a quarter more before it drops the blocks that
+    matter least; a text that cannot exceed the budget is not affected. It saves memory and time where sources are very
+    long, and loses facts. The request's blocks are not shared with others, so that it makes only one text.
+
     A `divided` output is split into thoughts, answer and tool calls; a schema and stop strings apply to the answer
     alone. Requests with tools are always divided.
     """
@@ -92,6 +96,7 @@ class GenerationRequest:
     tools: Tools | None = None
     pairs: tuple[tuple[str, str], ...] = ()
     adapter: str = ""
+    kv_budget: int | None = None  # tokens; None: all are kept
 
     def __post_init__(self) -> None:
         """Raise InvalidRequestError for priorities that no queue could keep, and for texts that are too long."""
@@ -116,11 +121,20 @@ class GenerationRequest:
         if self.tools is not None and not (self.divided and self.messages):
             raise InvalidRequestError("tools is possible only with messages, and an output that is divided", "tools")
         self._check_choices()
+        self._check_budget()
 
     @property
     def candidates(self) -> int:
         """Number of texts to draw, of which `n` are returned."""
         return self.n if self.best_of is None else self.best_of
+
+    def _check_budget(self) -> None:
+        if self.kv_budget is None:
+            return
+        if self.kv_budget < 1:
+            raise InvalidRequestError(f"kv_budget={self.kv_budget} is out of range", "kv_budget")
+        if self.candidates > 1 or self.beam_search is not None:
+            raise InvalidRequestError("kv_budget is possible only for one text, since no KV is shared", "kv_budget")
 
     def _check_choices(self) -> None:
         sampling, count = self.sampling, self.candidates

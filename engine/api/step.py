@@ -156,7 +156,7 @@ BANNED = -1e4  # far below any score, but finite: if a schema allows nothing els
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (
-    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 3 * "ii" + "iiii?"
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 3 * "ii" + "iiiiii?"
 )  # in a step's bytes; the widest come first, so that all are aligned
 
 NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
@@ -178,6 +178,9 @@ class Step:
     groups of layers, row r has the block tables r * G to r * G + G - 1.
     States are `restored` before the pass, and `kept` after it. If any member has an adapter, `adapters` has each
     member's slot or NO_ADAPTER; otherwise it is empty. `placed` adapters are copied to their slots before the pass.
+    `dropped`: how many tokens of a member's row were in blocks that its tables no longer have; a token's place in the
+    tables is its position less these. Empty if no row has dropped any. The importance of the `weighed` blocks, which
+    are full after the pass, is returned with the result.
     Grammar masks are not part of a step: they are filled while its forward pass runs, and `Runner.sample` gets them as
     `StepMasks`.
     """
@@ -195,6 +198,8 @@ class Step:
     kept: StateCopies = NO_COPIES
     placed: AdapterCopies = NO_ADAPTERS
     adapters: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
+    dropped: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
+    weighed: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # block ids
 
     @classmethod
     def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
@@ -216,6 +221,7 @@ class Step:
             counts=np.concatenate((self.counts, padding.counts)),
             samples=np.concatenate((self.samples, padding.samples)),
             adapters=np.pad(self.adapters, (0, added), constant_values=NO_ADAPTER) if self.adapted else self.adapters,
+            dropped=np.pad(self.dropped, (0, added)) if len(self.dropped) else self.dropped,
         )
 
     @property
@@ -239,13 +245,18 @@ class Step:
         return self.starts + self.counts
 
     @cached_property
+    def places(self) -> Int32:
+        """The place of each member's first token in its row's block tables [N]."""
+        return self.starts - self.dropped if len(self.dropped) else self.starts
+
+    @cached_property
     def num_sampling(self) -> int:
         """The number of members that sample, R."""
         return int(self.samples.sum())
 
     def to_bytes(self) -> bytes:
         """The columns' lengths and the columns, in this machine's byte order."""
-        members = (self.adapters, self.rows, self.starts, self.counts, self.samples)
+        members = (self.adapters, self.dropped, self.weighed, self.rows, self.starts, self.counts, self.samples)
         updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.kept, *self.placed)
         columns = (*self.started, *self.biases, *self.groups, *updates, *members)
         lengths = np.array([len(column) for column in columns], np.int64)
@@ -267,10 +278,11 @@ class Step:
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
         restored, kept = (StateCopies(*islice(left, len(StateCopies._fields))) for _ in range(2))
         placed = AdapterCopies(*islice(left, len(AdapterCopies._fields)))
-        adapters, rows, starts, counts, samples = left
+        adapters, dropped, weighed, rows, starts, counts, samples = left
         return cls(
-            rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept, placed, adapters
-        )
+            rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept, placed, adapters,
+            dropped, weighed,
+        )  # fmt: skip
 
 
 class StepMasks(NamedTuple):
@@ -318,10 +330,12 @@ def remembered_masks(vocab_size: int) -> int:
 class StepResult(NamedTuple):
     """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds.
 
-    `replayed`: its forward pass was replayed from a CUDA graph. `logprobs` has the rows that ask for them.
+    `replayed`: its forward pass was replayed from a CUDA graph. `logprobs` has the rows that ask for them. `importance`
+    has a number for each of the step's `weighed` blocks.
     """
 
     tokens: list[int]
     seconds: float
     replayed: bool = False
     logprobs: Mapping[int, TokenLogprob] = NO_LOGPROBS
+    importance: Sequence[float] = ()

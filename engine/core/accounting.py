@@ -35,7 +35,8 @@ class StepCost:
         weights: Float64 = step.counts * self.token + step.samples * self.sample + self.state
         for window, share in self.windows:
             if window is None:
-                pairs, begins = step.counts * (step.ends - (step.counts - 1) / 2), 0 * step.starts
+                begins = step.starts - step.places  # tokens in dropped blocks
+                pairs = step.counts * (step.ends - begins - (step.counts - 1) / 2)
             elif self.chunked:
                 pairs = _pairs_in_chunks(step.ends, window) - _pairs_in_chunks(step.starts, window)
                 begins = step.starts // window * window

@@ -49,7 +49,14 @@ from thothy_ai.engine.core.adapters import AdapterLoading
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
-from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_drafts, take_logprobs, take_samples
+from thothy_ai.engine.core.tokens import (
+    PendingMasks,
+    start_masks,
+    take_drafts,
+    take_importance,
+    take_logprobs,
+    take_samples,
+)
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import StepRunner
 from thothy_ai.engine.grammar.batch import catch_up
@@ -292,6 +299,8 @@ class EngineCore:
         members = launched.scheduled.sampling_members
         if result.logprobs:
             take_logprobs(members, launched.scheduled.step, result.logprobs)
+        if result.importance:
+            take_importance(launched.scheduled.weighed, result.importance)
         draws = ((*member, token) for member, token in zip(members, result.tokens, strict=True))
         take_samples(take_drafts(draws, launched.scheduled.drafts))
         scheduled, self._took = launched.scheduled, members

@@ -44,7 +44,7 @@ class StepPart(NamedTuple):
         sent = {name: getattr(step, name) for name in sent_before}
         rest = self._with(counts - first, first)
         return StepPart(replace(half.step, **sent), half.order), StepPart(
-            replace(rest.step, kept=step.kept), rest.order
+            replace(rest.step, kept=step.kept, weighed=step.weighed), rest.order
         )
 
     def _with(self, counts: Int32, skipped: Int32) -> StepPart:
@@ -58,7 +58,8 @@ class StepPart(NamedTuple):
         starts = step.starts[members] + skipped[singles_first]
         samples = step.samples[members] & (starts + counts == step.ends[members])
         adapters = step.adapters[members] if step.adapted else step.adapters
-        part = Step(step.rows[members], starts, counts, samples, adapters=adapters)
+        dropped = step.dropped[members] if len(step.dropped) else step.dropped
+        part = Step(step.rows[members], starts, counts, samples, adapters=adapters, dropped=dropped)
         return StepPart(part, np.argsort(singles_first).astype(np.int32))
 
 
@@ -80,7 +81,8 @@ class LaunchedStep:
             tokens |= zip(_draws(part.step), result.tokens, strict=True)
             logprobs |= result.logprobs
         seconds = sum(result.seconds for result in results)
-        return StepResult([tokens[draw] for draw in _draws(self.step)], seconds, logprobs=logprobs)
+        drawn = [tokens[draw] for draw in _draws(self.step)]
+        return StepResult(drawn, seconds, logprobs=logprobs, importance=results[-1].importance)
 
 
 class StepLauncher:

@@ -41,6 +41,7 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import end_tokens, take_forced
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
+from thothy_ai.engine.scheduling.kv_budget import PARTS, KVBudget
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 
@@ -155,14 +156,31 @@ class Requests:
             min(request.sampling.max_tokens, longest - length),
             end_tokens(request.sampling, self._eos, self._vocab_size),
         )
+        if request.kv_budget is not None:
+            sequence.budget = self._budget(request.kv_budget, length + sequence.max_tokens)
         if request.adapter:
             adapter = self._adapters.use(request.adapter)
             try:
                 sequence.adapt(adapter, self._config.block_size)
+                if sequence.adapted_from and sequence.budget is not None:
+                    raise InvalidRequestError(
+                        f"kv_budget: {request.adapter} is activated inside the prompt", "kv_budget"
+                    )
             except EngineError:
                 self.drop(self._adapters.release(adapter))
                 raise
         return sequence
+
+    def _budget(self, tokens: int, longest: int) -> KVBudget | None:
+        """The budget of a text of at most `longest` tokens; None if all of it can be kept."""
+        least = PARTS * self._config.block_size
+        if tokens < least:
+            raise InvalidRequestError(
+                f"kv_budget={tokens}: at least {least} tokens, {PARTS} blocks, are kept", "kv_budget"
+            )
+        if self._config.keeps_all:
+            raise InvalidRequestError(f"kv_budget is not possible: {self._config.keeps_all}", "kv_budget")
+        return KVBudget(tokens, self._config.block_size) if longest > tokens else None
 
     def _refuse(self, request_id: str, error: EngineError) -> None:
         with self._gate:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens, DraftSpan
+from thothy_ai.engine.scheduling.kv_budget import KVBudget
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN
 
@@ -186,6 +188,13 @@ def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapp
     for (sequence, position), row in zip(members, step.rows[step.samples].tolist(), strict=True):
         if (drawn := logprobs.get(row)) is not None and position >= len(sequence.tokens):
             sequence.logprobs[position] = drawn
+
+
+def take_importance(weighed: Iterable[tuple[KVBudget, range]], importance: Seq[float]) -> None:
+    """Let budgets learn the importance of the blocks that a step weighed."""
+    left = iter(importance)
+    for budget, numbers in weighed:
+        budget.learn(numbers.start, list(islice(left, len(numbers))))
 
 
 def _take(sequence: Sequence, position: int, token: int) -> bool:

@@ -86,7 +86,7 @@ class DecodeSteps:
             hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
             self._model.logits_into(hidden, logits)
             rows.copy_(inputs.sampling)
-            positions.copy_(inputs.batch.context_lens)
+            torch.add(inputs.tokens.positions, 1, out=positions)
 
         def abridged(size: int) -> Tensor:
             inputs = self._rows.decode_inputs(size)

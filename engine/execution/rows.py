@@ -18,7 +18,7 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
-_COLUMNS = 6  # per member: row, start, count, shared tokens, size of the group beginning here, row to sample for
+_COLUMNS = 7  # per member: row, start, place, count, shared tokens, size of the group beginning here, row to sample for
 
 
 class StepInputs(NamedTuple):
@@ -59,9 +59,8 @@ class Rows:
         """Send a step, and build its inputs on the device."""
         self.send(step)
         counts = step.counts.tolist()
-        return self._inputs(
-            step.num_members, step.num_tokens, counts.count(1), tuple(counts), tuple(step.ends.tolist())
-        )
+        seen = (step.places + step.counts).tolist()
+        return self._inputs(step.num_members, step.num_tokens, counts.count(1), tuple(counts), tuple(seen))
 
     def decode_inputs(self, size: int) -> StepInputs:
         """The inputs of a step of `size` single-token members, for capture in a graph. A replay rebuilds them from the
@@ -78,8 +77,8 @@ class Rows:
             shared[first : first + size] = tokens
             sizes[first] = size
         # The columns, then the offsets of the members' tokens in the step [N + 1].
-        columns = (step.rows, step.starts, step.counts, shared, sizes, self.sampling(step), (0,), step.counts.cumsum())
-        send_into(np.concatenate(columns, dtype=np.int32), self._metadata)
+        members = (step.rows, step.starts, step.places, step.counts, shared, sizes, self.sampling(step))
+        send_into(np.concatenate((*members, (0,), step.counts.cumsum()), dtype=np.int32), self._metadata)
 
     def sampling(self, step: Step) -> Int32:
         """The rows [N] that the step's members sample for; `padding` for members that do not sample."""
@@ -96,12 +95,12 @@ class Rows:
         self, size: int, total: int, num_decode: int, query_lens: tuple[int, ...], kv_lens: tuple[int, ...]
     ) -> StepInputs:
         """The inputs of the sent step, with `size` members and `total` tokens."""
-        rows, starts, counts, shared, sizes, sampling = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
+        rows, starts, places, counts, shared, sizes, sampling = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
         query_starts = self._metadata[_COLUMNS * size : (_COLUMNS + 1) * size + 1]
         batch = AttentionBatch(
             block_tables=self.block_tables,
             rows=rows,
-            context_lens=starts + counts,
+            context_lens=places + counts,
             query_starts=query_starts,
             shared_lens=shared,
             group_sizes=sizes,
@@ -109,7 +108,7 @@ class Rows:
             query_lens=query_lens,
             kv_lens=kv_lens,
         )
-        columns = StepColumns(rows, starts, counts, query_starts)
+        columns = StepColumns(rows, starts, places, counts, query_starts)
         tokens = self._operations.step_tokens(self.token_ids, self._tables, columns, total, self._block_size)
         return StepInputs(tokens, batch, sampling)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import Int32, Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.adapters import DeviceAdapters
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
@@ -37,7 +37,7 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layers.adapted import HostWeights
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
-from thothy_ai.kernels.paged import Attention
+from thothy_ai.kernels.paged import Attention, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class Runner:
         decided: Decided = alone if ranks is None else ranks.decided
         self._decided = decided
         self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler, decided)
-        self._times_sizes = config.drafts
+        self._times_sizes, self._weighs = config.drafts, not config.keeps_all
         self._last: StepHandle | None = None
         self._mixed, self._mixed_adapted = MixedGraphs(decided), MixedGraphs(decided)
         self._adapters: DeviceAdapters | None = None  # until the first adapter is loaded
@@ -158,8 +158,9 @@ class Runner:
             logits = self._model.logits(self._hidden(step, last))
             scores = Scores(logits[:sampling], rows[:sampling], positions[:sampling])
         self._copy(step.kept)
+        importance = self._weigh(step.weighed) if len(step.weighed) else None
         timer.stop()
-        self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays)
+        self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays, importance=importance)
         return self._last
 
     @torch.inference_mode()
@@ -209,6 +210,8 @@ class Runner:
                 draw.result()
         unowned = np.array([self._rows.padding], np.int32)
         self._copy(StateCopies(unowned, unowned))
+        if self._weighs:
+            self._weigh(np.zeros(1, np.int32))
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores, timed=self._times_sizes)
         if self._mixed_budget is not None:
@@ -293,6 +296,15 @@ class Runner:
         rows = torch.zeros(members, dtype=torch.int64, device=self._device)
         tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
         sampler.logprobs.begin(logits, tokens, [0] * members)
+
+    def _weigh(self, blocks: Int32) -> Readback:
+        """The importance of these blocks, over all layers."""
+        sent = send(blocks, self._device)
+        importance = torch.zeros(len(blocks), dtype=torch.float32, device=self._device)
+        for layer in self._cache.layers:
+            if isinstance(layer, LayerCache):
+                self._model.operations.add_importance(layer, sent, importance)
+        return Readback(importance)
 
     def _copy(self, copies: StateCopies) -> None:
         if len(copies.targets) and self._model.config.recurrent:

@@ -58,6 +58,7 @@ class StepHandle:
     sampled: Readback | None = None  # tokens of the sampling members or, if `drawn_for_all`, of all
     drawn_for_all: bool = False
     logprobs: Sequence[LogprobReadback] = ()
+    importance: Readback | None = None  # of the step's weighed blocks
 
     def launched_scores(self) -> Scores:
         if self.scores is None:
@@ -82,4 +83,5 @@ class StepHandle:
         tokens = self.sampled.read()
         if self.drawn_for_all:
             tokens = list(compress(tokens, self.step.samples.tolist()))
-        return StepResult(tokens, self.timer.seconds(), self.replayed, logprobs)
+        importance: list[float] = [] if self.importance is None else self.importance.tensor().tolist()
+        return StepResult(tokens, self.timer.seconds(), self.replayed, logprobs, importance)

@@ -24,6 +24,7 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import PlannedRanks
+from thothy_ai.engine.scheduling.kv_budget import KVBudget
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
@@ -31,6 +32,7 @@ from thothy_ai.kernels.lora import MAX_SPLITS
 
 _CPU_KV_TOKENS = 16_384
 _LENGTHS = (2_000, 4_000, 16_000)  # sequence lengths in tokens
+EXAMPLE_BUDGET = 2_048  # tokens
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
 _STATE_BYTES = 1 << 34  # of all rows' states, unless the options set the number of rows
 _MIN_ROWS = 16  # rows for which states can exceed that
@@ -164,12 +166,15 @@ def max_blocks(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, 
 class KVLeft(NamedTuple):
     """Tokens whose KV fits next to a plan's weights and workspace, if every layer keeps all of them; bytes per token.
 
-    `by_length`: if windows give memory back, how many tokens fit, by the length of sequences.
+    `by_length`: if windows give memory back, how many tokens fit, by the length of sequences. `budgeted`: how many
+    sequences with a KV budget of `EXAMPLE_BUDGET` fit, whatever their length; `keeps_all`: why they cannot have one.
     """
 
     tokens: int
     bytes_per_token: float
     by_length: tuple[tuple[int, int], ...]
+    budgeted: int
+    keeps_all: str
 
 
 def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> KVLeft:
@@ -184,7 +189,9 @@ def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype:
     lengths = [each for each in _LENGTHS if each <= sizes.max_context] if any(sizes.windows) else []
     held = ((length, (blocks - 1) // sizes.most_blocks(length, 1) * length) for length in lengths)
     tokens = sizes.pool_tokens if blocks else 0
-    return KVLeft(tokens, len(sizes.windows) * per_block / sizes.block_size, tuple(held) if blocks else ())
+    budgeted = 0 if sizes.keeps_all else tokens // KVBudget(EXAMPLE_BUDGET, sizes.block_size).most
+    per_token, by_length = len(sizes.windows) * per_block / sizes.block_size, tuple(held) if blocks else ()
+    return KVLeft(tokens, per_token, by_length, budgeted, sizes.keeps_all)
 
 
 def state_bytes(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
@@ -256,9 +263,26 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         chunked=model.chunked,
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,
+        keeps_all=_why_all_is_kept(model, options),
         adapter_slots=DEFAULT_SLOTS if options.adapter_slots is None else options.adapter_slots,
         adapter_rank=options.adapter_rank or _adapter_rank(options),
     )
+
+
+def _why_all_is_kept(model: ModelConfig, options: EngineOptions) -> str:
+    """Why a sequence cannot have a KV budget; empty if it can."""
+    context = min(options.max_context or MAX_CONTEXT, model.max_context)
+    if model.recurrent:
+        return "the model has recurrent layers, which keep states instead"
+    if any(window is not None and window < context for window in model.architecture.windows):
+        return "layers of the model have windows, which drop blocks by themselves"
+    if model.latent is not None:
+        return "the model keeps latents instead of keys and values"
+    if _through_flex(model, options):
+        return "FlexAttention takes a token's place among the kept ones for its position"
+    if options.tensor_parallel > 1:
+        return "several devices share the model, and each knows only the importance of its own heads"
+    return ""
 
 
 def _require_latent(options: EngineOptions) -> None:

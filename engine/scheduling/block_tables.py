@@ -42,7 +42,11 @@ class BlockTables:
                 self._by_window[window].append(group)
 
     def find(self, sequence: Sequence, limit: int) -> FoundTables:
-        """The longest prefix, of a sequence's first `limit` tokens, that the sequence can resume from."""
+        """The longest prefix, of a sequence's first `limit` tokens, that the sequence can resume from; an empty one for
+        a sequence with a budget, whose tokens do not see all earlier ones.
+        """
+        if sequence.budget is not None:
+            return FoundTables([[] for _ in range(self.groups)], sequence.request.salt)
         found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit, branch=sequence.branch)
         tables = self.of(found)
         if self.groups == 1:
@@ -120,6 +124,20 @@ class BlockTables:
                     sequence.released[group] = first
                 sequence.num_held -= (first - before) * len(groups)
         return sequence.num_held < held
+
+    def drop(self, sequence: Sequence, places: list[int]) -> None:
+        """Release the blocks at these places of a sequence with a budget, which has one table; later ones move up.
+
+        Steps on the device can still read them, as in `release_unread`.
+        """
+        (table,) = sequence.tables
+        self._pool.release([table[place] for place in places])
+        for place in reversed(places):
+            del table[place]
+        sequence.num_blocks -= len(places)
+        sequence.num_held -= len(places)
+        sequence.dropped += len(places) * self._config.block_size
+        sequence.blocks_sent = min(sequence.blocks_sent, places[0])
 
     def release(self, sequence: Sequence) -> None:
         """Release all blocks of a sequence."""

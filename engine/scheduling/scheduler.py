@@ -148,11 +148,14 @@ class Scheduler:
             count = min(count, self._allowed(sequence, budget))
         if count <= 0 or sequence.ending:
             return 0
+        if sequence.budget is not None and (places := sequence.budget.drop_at(computed)):
+            self._tables.drop(sequence, places)
+            self._refused = None
         end = sequence.until(computed + count)
-        if end > sequence.num_blocks * self._config.block_size:
+        if end - sequence.dropped > sequence.num_blocks * self._config.block_size:
             if self._windowed and self._tables.release_unread(sequence):
                 self._refused = None
-            missing = self.pool.blocks_for(end) - sequence.num_blocks
+            missing = self.pool.blocks_for(end - sequence.dropped) - sequence.num_blocks
             while missing * self._tables.groups > self.pool.available:
                 victim = self._running[-1]
                 self._preempt(victim, sequence)
@@ -235,12 +238,12 @@ class Scheduler:
         return end - computed
 
     def _add_drafts(self, drafter: Drafter, builder: StepBuilder) -> None:
-        """Add drafts to sequences that draw a token. Each drafted token is a member of the step.
+        """Add drafts to sequences that draw a token and have no budget. Each drafted token is a member of the step.
 
         Drafts use only free blocks, at most one per sequence.
         """
         places = self._config.max_rows - builder.num_tokens
-        drawing = builder.drawing
+        drawing = [sequence for sequence in builder.drawing if sequence.budget is None]
         if places <= 0 or not drawing:
             return
         size = self._config.block_size
@@ -271,6 +274,8 @@ class Scheduler:
         cached = self._depth(prefix) * self._config.block_size
         self._tables.begin(sequence, prefix, cached)
         target = cached + min(sequence.known - cached, budget)
+        if sequence.budget is not None:
+            target = sequence.until(target)
         count = max(0, self.pool.blocks_for(target) - sequence.num_blocks)
         first = count * self._tables.groups
         reserve = growth + self._expected_blocks(sequence, cached) - sequence.num_held if kept else first
@@ -337,6 +342,8 @@ class Scheduler:
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
+        if sequence.budget is not None:
+            length = min(length, sequence.budget.most)
         if not self._windowed:
             return max(self.pool.blocks_for(length), sequence.num_blocks)
         count = max(1, min(sequence.known - computed, self.token_budget))
@@ -352,7 +359,11 @@ class Scheduler:
         sequence.computed = end
         sequence.pending += samples
         sequence.in_flight += 1
-        if end >= (sequence.registered + 1) * self._config.block_size:
+        if (kept := sequence.budget) is not None:
+            if end % kept.stride == 0:
+                numbers, last = kept.fill(end), (end - sequence.dropped) // self._config.block_size
+                builder.weigh(kept, numbers, sequence.tables[0][last - len(numbers) : last])
+        elif end >= (sequence.registered + 1) * self._config.block_size:
             self._tables.register(sequence, end)
         if count > 1 and self._windowed:
             self._passed.append(sequence)
@@ -360,7 +371,7 @@ class Scheduler:
             slot = self._states.keep(sequence, self._chain_at(sequence, end))
             if slot is not None:
                 builder.keep(sequence.row, slot)
-        if count == 1 and start >= sequence.prompt_tokens:
+        if count == 1 and start >= sequence.prompt_tokens and sequence.budget is None:
             self._groups.join(sequence)
         builder.add(sequence, start, count, samples=samples)
 
@@ -368,7 +379,9 @@ class Scheduler:
         """Release a running sequence's blocks and row for `other`, and put it first in the queue to start again."""
         self._running.remove(sequence)
         self._vacate(sequence)
-        sequence.computed, sequence.registered = 0, 0
+        sequence.computed, sequence.registered, sequence.dropped = 0, 0, 0
+        if sequence.budget is not None:
+            sequence.budget.restart()
         sequence.preemptions += 1
         self.preemptions += 1
         sequence.displaced += other.priority > sequence.priority

@@ -11,6 +11,7 @@ from thothy_ai.engine.api.adapters import NO_SLOT, Adapter
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import NO_BRANCH, Branch, Chain
+from thothy_ai.engine.scheduling.kv_budget import KVBudget
 
 if TYPE_CHECKING:
     from thothy_ai.engine.grammar.compiler import Grammar
@@ -33,6 +34,9 @@ class Sequence:
 
     States: in a recurrent model the sequence begins with the state in slot `restored`, if any, and keeps its state at
     each of the `borders`, which are ascending numbers of tokens that it has not reached yet.
+
+    Budget: a sequence with a `budget` drops blocks, which held `dropped` tokens so far. The place of a token in the
+    tables is its position less these.
 
     Adapter: the `adapter` computes tokens from `adapted_from` on, and the base model those before. It has the slot
     `adapter_slot` while the sequence is queued or runs.
@@ -60,6 +64,8 @@ class Sequence:
     blocks_sent: int = 0
     registered: int = 0  # full blocks in the prefix cache
     chain: Chain = ""
+    budget: KVBudget | None = None
+    dropped: int = 0
     restored: int | None = None
     borders: list[int] = field(default_factory=list)
     cached_tokens: int = 0
@@ -131,6 +137,8 @@ class Sequence:
         """Where the next step must stop computing: `end` or the next border before it. Tokens of the base model and
         tokens of an adapter are in different steps.
         """
+        if self.budget is not None:
+            end = min(end, self.budget.border_after(self.computed))
         if self.computed < self.adapted_from:
             end = min(end, self.adapted_from)
         return min(end, self.borders[0]) if self.borders else end

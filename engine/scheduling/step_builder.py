@@ -36,6 +36,7 @@ from thothy_ai.engine.api.step import (
     Step,
 )
 from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens
+from thothy_ai.engine.scheduling.kv_budget import KVBudget
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
@@ -50,7 +51,8 @@ class ScheduledStep:
 
     `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted`: the sequences that start, or start
     again, in this step. `planned`: the sequences in the order of planning; a sequence comes after those whose KV it
-    reads. `drafts`: the drafts by sequence; each drafted token is a member.
+    reads. `drafts`: the drafts by sequence; each drafted token is a member. `weighed`: the numbers of the blocks that
+    the step weighs, each with the budget of their sequence.
     """
 
     step: Step
@@ -59,6 +61,7 @@ class ScheduledStep:
     admitted: tuple[Sequence, ...]
     planned: Seq[Sequence] = ()
     drafts: Mapping[Sequence, DraftedTokens] = field(default_factory=dict)
+    weighed: Seq[tuple[KVBudget, range]] = ()
 
     @property
     def order(self) -> Int32:
@@ -85,6 +88,8 @@ class StepBuilder:
         self._restored: dict[int, int] = {}  # source slot by target slot
         self._kept: dict[int, int] = {}
         self._adapted = False
+        self._weighed: list[tuple[KVBudget, range]] = []
+        self._weighed_blocks: list[int] = []
         self._drafts: dict[Sequence, DraftedTokens] = {}
 
     @property
@@ -138,6 +143,11 @@ class StepBuilder:
         """Keep the row's state after the step in `slot`."""
         self._kept[slot] = row
 
+    def weigh(self, budget: KVBudget, numbers: range, blocks: list[int]) -> None:
+        """Have the importance of a sequence's blocks returned, which have these numbers and are full after the step."""
+        self._weighed.append((budget, numbers))
+        self._weighed_blocks += blocks
+
     def build(
         self, prefix_groups: PrefixGroups, graph_rows: int = 0, placed: Mapping[int, int] | None = None
     ) -> ScheduledStep | None:
@@ -182,9 +192,12 @@ class StepBuilder:
             StateCopies.of(self._kept),
             AdapterCopies.of(placed or {}),
             _slots(sequences, starts) if self._adapted else NO_UPDATES.rows,
+            _dropped(sequences),
+            np.array(self._weighed_blocks, np.int32),
         )
-        planned = [member[0] for member in self._members]
-        return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned, self._drafts)
+        planned, in_prefill = [member[0] for member in self._members], np.array(prefill, np.bool_)
+        admitted, weighed = tuple(self._admitted), tuple(self._weighed)
+        return ScheduledStep(step, sequences, in_prefill, admitted, planned, self._drafts, weighed)
 
     def _with_drafts(
         self, members: list[_Member], groups: list[PrefixGroup], prefix_groups: PrefixGroups
@@ -211,6 +224,12 @@ def _slots(sequences: Seq[Sequence], starts: Seq[int]) -> Int32:
         for sequence, start in zip(sequences, starts, strict=True)
     ]
     return np.array(slots, np.int32)
+
+
+def _dropped(sequences: Seq[Sequence]) -> Int32:
+    """How many tokens each sequence has dropped; empty if none has dropped any."""
+    dropped = [sequence.dropped for sequence in sequences]
+    return np.array(dropped, np.int32) if any(dropped) else NO_UPDATES.rows
 
 
 class _Updates:

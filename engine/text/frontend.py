@@ -203,6 +203,7 @@ class Frontend:
                 prompt=prompt,
                 sampling=request.sampling,
                 adapter=request.adapter,
+                kv_budget=request.kv_budget,
                 profile=request.profile,
                 salt=request.salt,
                 priority=request.priority,

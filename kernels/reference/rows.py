@@ -19,10 +19,10 @@ def step_tokens(
     counts = columns.counts.to(torch.int64)
     member = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     offsets = torch.arange(total, device=counts.device) - columns.query_starts[member]
-    positions = columns.starts[member] + offsets
+    positions, places = columns.starts[member] + offsets, columns.places[member] + offsets
     row = columns.rows[member]
-    places, offset = positions // block_size, positions % block_size
-    blocks = (table[row, places].to(torch.int64) for table in block_tables.unbind(1))
+    entries, offset = places // block_size, places % block_size
+    blocks = (table[row, entries].to(torch.int64) for table in block_tables.unbind(1))
     slots = tuple(block * block_size + offset for block in blocks)
     return StepTokens(token_ids[row, positions].to(torch.int64), positions, slots)
 

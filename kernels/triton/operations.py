@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thothy_ai.kernels.paged import Attention, AttentionShape
-from thothy_ai.kernels.triton import activation, latents, layernorm, lora, norm, quantize, rope, rows, scores, states
+from thothy_ai.kernels.triton import (
+    activation,
+    importance,
+    latents,
+    layernorm,
+    lora,
+    norm,
+    quantize,
+    rope,
+    rows,
+    scores,
+    states,
+)
 from thothy_ai.kernels.triton.attention import PagedAttention
 from thothy_ai.kernels.triton.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.triton.experts import Experts, route
@@ -46,6 +58,7 @@ class TritonOperations:
     gate_rms_norm = staticmethod(states.gate_rms_norm)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
+    add_importance = staticmethod(importance.add_importance)
     route = staticmethod(route)
     experts = Experts
     changed_scores = staticmethod(scores.changed_scores)

@@ -38,7 +38,7 @@ def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:
 
 @triton.jit(
     do_not_specialize=["total", "token_row", "table_row", "table"],
-    do_not_specialize_on_alignment=["out", "rows", "starts", "counts", "query_starts"],
+    do_not_specialize_on_alignment=["out", "rows", "starts", "places", "counts", "query_starts"],
 )
 def _step_tokens_kernel(
     out,
@@ -46,6 +46,7 @@ def _step_tokens_kernel(
     block_tables,
     rows,
     starts,
+    places,
     counts,
     query_starts,
     total,
@@ -60,15 +61,15 @@ def _step_tokens_kernel(
     offset = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = offset < tl.load(counts + member)
     row = tl.load(rows + member).to(tl.int64)
-    position = tl.load(starts + member) + offset
+    position, place = tl.load(starts + member) + offset, tl.load(places + member) + offset
     out += tl.load(query_starts + member) + offset
     token = tl.load(token_ids + row * token_row + position, mask=inside, other=0)
     tl.store(out, token.to(tl.int64), mask=inside)
     tl.store(out + total, position.to(tl.int64), mask=inside)
-    entry = block_tables + row * table_row + position // PAGE
+    entry = block_tables + row * table_row + place // PAGE
     for index in tl.static_range(TABLES):
         block = tl.load(entry + index * table, mask=inside, other=0).to(tl.int64)
-        tl.store(out + (2 + index) * total, block * PAGE + position % PAGE, mask=inside)
+        tl.store(out + (2 + index) * total, block * PAGE + place % PAGE, mask=inside)
 
 
 @triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["index", "values"])

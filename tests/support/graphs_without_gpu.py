@@ -70,8 +70,8 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
 
     def decode_inputs(rows: Rows, size: int) -> StepInputs:
         """With the lengths that the references read on the host."""
-        starts, counts = rows._metadata[size : 3 * size].view(2, size)
-        return rows._inputs(size, size, size, (1,) * size, tuple((starts + counts).tolist()))
+        places, counts = rows._metadata[2 * size : 4 * size].view(2, size)
+        return rows._inputs(size, size, size, (1,) * size, tuple((places + counts).tolist()))
 
     no_streams(monkeypatch)
     for module in (graphs, draws):

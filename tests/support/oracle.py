@@ -32,11 +32,12 @@ TINY_POOL = 48  # tokens: what admission expects of two sequences fits, what the
 
 @dataclass(frozen=True)
 class Oracle:
-    """A model, prompts over it, and transformers' greedy continuations."""
+    """A model, prompts over it, transformers' greedy continuations, and each prompt's KV budget if any has one."""
 
     loaded: LoadedModel
     prompts: tuple[Tokens, ...]
     expected: tuple[Tokens, ...]
+    budgets: tuple[int | None, ...] = ()
 
     def check(
         self, options: EngineOptions, *, build: Callable[..., EngineCore] = build_core, urgent: int = 0
@@ -48,9 +49,10 @@ class Oracle:
         new_tokens = len(self.expected[0])
         sampling = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
         first = len(self.prompts) - urgent
+        budgets = self.budgets or (None,) * len(self.prompts)
         requests = [
-            CoreRequest(str(i), prompt, sampling, priority=max(0, 1 + i - first))
-            for i, prompt in enumerate(self.prompts)
+            CoreRequest(str(i), prompt, sampling, priority=max(0, 1 + i - first), kv_budget=budget)
+            for i, (prompt, budget) in enumerate(zip(self.prompts, budgets, strict=True))
         ]
         late = _Late(requests[first:])
         with EngineDriver(lambda on_events: late.core(partial(build, self.loaded, options), on_events)) as driver:

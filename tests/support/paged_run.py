@@ -65,7 +65,7 @@ class PagedRun:
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         device = self._model.device
         columns = StepColumns(
-            *(torch.tensor(v, dtype=torch.int32, device=device) for v in (order, starts, counts, begins))
+            *(torch.tensor(v, dtype=torch.int32, device=device) for v in (order, starts, starts, counts, begins))
         )
         nothing = torch.zeros(len(order), dtype=torch.int32, device=device)
         batch = AttentionBatch(

@@ -141,6 +141,8 @@ def test_a_prompt_that_does_not_activate_the_adapter_is_refused(tmp_path: Path) 
     with EngineDriver(lambda on_events: oracle.core(ROOMY, on_events)) as driver:
         with pytest.raises(InvalidRequestError, match="activate"):
             driver.submit(CoreRequest("a", (5, 3), SamplingParams(max_tokens=1), adapter="one"))
+        with pytest.raises(InvalidRequestError, match="kv_budget: one is activated inside the prompt"):
+            driver.submit(CoreRequest("b", (1, 3, 5), SamplingParams(max_tokens=40), adapter="one", kv_budget=16))
         driver.core.start()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.budget_oracle import budget_oracle, check
 from tests.support.oracle import options, tiny_oracle
 from tests.support.sweep import spread
 from tests.support.tiny_models import GEMMA4_EXPERTS, GEMMA4_SMALL
@@ -48,3 +49,14 @@ def test_greedy_tokens_equal_transformers(
     oracle = replace(oracle, prompts=oracle.prompts[SOME], expected=oracle.expected[SOME])
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.core.cached_tokens
+
+
+@pytest.mark.usefixtures("quick_interpreter")
+def test_queries_see_the_tokens_that_a_budget_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sampler, assemble):
+        monkeypatch.setattr(module, "operations_for", lambda _, flex=False: TritonOperations())
+    oracle = budget_oracle("llama", tmp_path, torch.device("cpu"))
+    two = slice(1, 3)  # 33 tokens with a budget of 16, and 61 without
+    expected = tuple(tokens[:6] for tokens in oracle.expected[two])
+    oracle = replace(oracle, prompts=oracle.prompts[two], expected=expected, budgets=oracle.budgets[two])
+    check(oracle, preempted=False, chunked=False, overlap=True, graphs=False)

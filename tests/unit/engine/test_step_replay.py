@@ -206,6 +206,8 @@ def test_a_step_survives_a_round_trip() -> None:
         biases=RowBiases.of(starts),
         restored=StateCopies.of({3: 9}),
         kept=StateCopies.of({10: 1, 9: 3}),
+        dropped=np.array([0, 64], np.int32),
+        weighed=np.array([5, 9, 2], np.int32),
     )
     again = Step.from_bytes(step.to_bytes())
     assert again.to_bytes() == step.to_bytes()
@@ -217,6 +219,7 @@ def test_a_step_survives_a_round_trip() -> None:
     assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, BANNED), (4, 8, 13, BANNED)]
     assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
     assert [column.tolist() for column in (*again.restored, *again.kept)] == [[9], [3], [1, 3], [10, 9]]
+    assert (again.dropped.tolist(), again.places.tolist(), again.weighed.tolist()) == ([0, 64], [7, -64], [5, 9, 2])
     assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
     with pytest.raises(ValueError, match="buffer"):
         Step.from_bytes(step.to_bytes()[:-1])
@@ -243,3 +246,5 @@ def test_padding_is_a_step_too() -> None:
     padded = Step.of_padding(2, [1]).padded_to(3, 9)
     assert (padded.rows.tolist(), padded.counts.tolist()) == ([2, 9, 9], [1, 1, 1])
     assert padded.padded_to(3, 9) is padded
+    dropping = replace(Step.of_padding(2, [1]), starts=np.array([80], np.int32), dropped=np.array([64], np.int32))
+    assert dropping.padded_to(3, 9).places.tolist() == [16, 0, 0]

@@ -20,25 +20,29 @@ STEPS = {
     "mixed": [(4, 100, 1), (0, 1024, 1), (2, 5, 33), (1, 0, 1024), (3, 1000, 1025)],
     "at the edge of a short step": [(0, 3, 1), (1, 9, 32)],
     "past it": [(0, 3, 1), (1, 9, 33)],
+    "after dropped blocks": [(0, 3072, 1, 1024), (2, 77, 1, 64), (1, 2048, 200, 1984)],
 }
 
 
-def columns(members: list[tuple[int, int, int]], device: torch.device) -> StepColumns:
-    """As the engine sends them: side by side in one buffer, so that few of them are aligned."""
-    flat = torch.tensor([*zip(*members, strict=True)], dtype=torch.int32).flatten()
-    starts = torch.tensor([*accumulate((count for *_, count in members), initial=0)], dtype=torch.int32)
+def columns(members: list[tuple[int, ...]], device: torch.device) -> StepColumns:
+    """As the engine sends them: side by side in one buffer, so that few of them are aligned. A member is its row, first
+    position, number of tokens and, if blocks were dropped, how many tokens they held.
+    """
+    parts = [(row, start, start - sum(dropped), count) for row, start, count, *dropped in members]
+    flat = torch.tensor([*zip(*parts, strict=True)], dtype=torch.int32).flatten()
+    starts = torch.tensor([*accumulate((count for *_, count in parts), initial=0)], dtype=torch.int32)
     buffer = torch.cat((flat, starts)).to(device)
-    return StepColumns(*buffer[: len(flat)].view(3, -1), buffer[len(flat) :])
+    return StepColumns(*buffer[: len(flat)].view(4, -1), buffer[len(flat) :])
 
 
 @pytest.mark.parametrize("members", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize(("block_size", "tables"), [(1, 1), (16, 3), (64, 1)])
-def test_step_tokens(members: list[tuple[int, int, int]], block_size: int, tables: int, device: torch.device) -> None:
+def test_step_tokens(members: list[tuple[int, ...]], block_size: int, tables: int, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(4)
     token_ids = torch.randint(0, 1000, (5, LENGTH + 1), generator=generator, dtype=torch.int32).to(device)
     size = (5, tables, LENGTH // block_size)
     blocks = torch.randint(1, 2**31 - 1, size, generator=generator, dtype=torch.int32).to(device)
-    step, total = columns(members, device), sum(count for *_, count in members)
+    step, total = columns(members, device), sum(count for _, _, count, *_ in members)
     got = step_tokens(token_ids, blocks, step, total, block_size)
     wanted = rows.step_tokens(token_ids, blocks, step, total, block_size)
     assert len(got.slots) == tables

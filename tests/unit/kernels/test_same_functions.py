@@ -28,6 +28,7 @@ NAMES = (
     "rows",
     "states",
     "scores",
+    "importance",
     "attention",
     "sampling",
     "philox",

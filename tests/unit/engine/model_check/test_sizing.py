@@ -149,6 +149,26 @@ def test_what_latents_cannot_have_is_refused(chosen: dict[str, Any], named: str,
         plan_memory(model, EngineOptions(url="", **chosen), torch.device("cpu"), torch.float32)
 
 
+@pytest.mark.parametrize(
+    ("family", "chosen", "why"),
+    [
+        ("llama", {}, ""),
+        ("gemma3_text", {}, "windows"),
+        ("gemma3_text", {"max_context": 4}, ""),  # windows are longer
+        ("llama4_text", {}, "windows"),
+        ("qwen3_next", {}, "recurrent layers"),
+        ("deepseek_v3", {}, "latents"),
+        ("llama", {"attention": "flex"}, "FlexAttention"),
+        ("llama", {"tensor_parallel": 2}, "several devices"),
+    ],
+)
+def test_why_no_sequence_can_have_a_kv_budget(family: str, chosen: dict[str, Any], why: str, tmp_path: Path) -> None:
+    model = model_config(tiny_model(family, tmp_path))
+    found = engine_sizes(model, EngineOptions(url="", **chosen), torch.device("cpu")).keeps_all
+    assert why in found
+    assert bool(why) == bool(found)
+
+
 def test_this_machine_has_memory() -> None:
     available, total = host_memory()
     assert 0 < available <= total

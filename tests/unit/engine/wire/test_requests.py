@@ -126,6 +126,9 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         ({"priority": 5_000}, "priority"),
         ({"template_options": {"messages": 1}}, "template_options"),
         ({"tools": {"definitions": []}}, "tools"),
+        ({"kv_budget": 0}, "kv_budget"),
+        ({"kv_budget": 2048, "n": 2, "sampling": {"temperature": 1.0}}, "kv_budget"),
+        ({"kv_budget": 2048, "beam_search": {"width": 4}}, "kv_budget"),
     ],
 )
 def test_a_refusal_says_which_field_is_to_blame(fields: dict[str, object], field: str) -> None:
@@ -148,6 +151,7 @@ def test_a_refusal_says_which_field_is_to_blame(fields: dict[str, object], field
         {"id": "a", "messages": "hello"},
         {"id": "a", "sampling": []},
         {"id": "a", "schema": {}},
+        {"id": "a", "text": "t", "kv_budget": 2048.5},
         {"id": "a", "stream": 1},
         {"id": "a", "priority": True},
         {"id": "a", "priority": 0.5},

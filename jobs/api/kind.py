@@ -75,8 +75,9 @@ class JobKind(Generic[R, A]):
     the requests to enqueue once an artifact is accepted. `compared` returns the text that must not nearly repeat
     another recent artifact of this kind, siblings included; None: repetition is fine. `model` is the model or alias of
     jobs that name none, or a function that finds it in the request; None: any model. `policy` says who decides on
-    artifacts with findings. Raises `ValueError` for an invalid name, and `TypeError` if the request class names another
-    artifact class.
+    artifacts with findings. `kv_budget` is the number of tokens whose KV the engine keeps for a call, for very long
+    sources; None: all of them. Raises `ValueError` for an invalid name or budget, and `TypeError` if the request class
+    names another artifact class.
     """
 
     name: str
@@ -90,11 +91,14 @@ class JobKind(Generic[R, A]):
     compared: Callable[[A], str] | None = None
     model: str | Callable[[R], str | None] | None = None
     policy: Policy = Policy.REVIEW
+    kv_budget: int | None = None
 
     def __post_init__(self) -> None:
         if not KIND_NAME.fullmatch(self.name):
             rule = "at most 60 letters, digits, dots, hyphens and underscores, with a letter first"
             raise ValueError(f"{self.name!r} is not the name of a kind: {rule}")
+        if self.kv_budget is not None and not (type(self.kv_budget) is int and self.kv_budget > 0):
+            raise ValueError(f"kv_budget={self.kv_budget!r} of {self.name} is not a number of tokens, such as 2048")
         for alias in (alias for base in self.request.__mro__ for alias in base.__dict__.get("__orig_bases__", ())):
             origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
             if not (isinstance(origin, type) and issubclass(origin, _NamesArtifact)):

@@ -38,21 +38,25 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """The input of a plan. `request` holds plain JSON values, which may no longer parse."""
+    """The input of a plan. `request` holds plain JSON values, which may no longer parse. `policy` and `kv_budget` are
+    the installation's; None: the kind's own.
+    """
 
     kind: str
     request: Any
     context: Context = field(default_factory=Context)
-    policy: Policy | None = None  # the installation's; None: the kind's own
+    policy: Policy | None = None
+    kv_budget: int | None = None  # tokens; 0: none at all
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """A plan's next calls, with the locale of its artifact and the version of its kind's prompts."""
+    """A plan's next calls, with the locale of its artifact, the version of its kind's prompts, and its KV budget."""
 
     calls: Calls
     locale: str
     version: str
+    kv_budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ def advance(
         step = _replayed(kind, request, job.context, answered)
         if isinstance(step, Verdict):
             return judgement_of(kind, request, step, job.policy)
-        return PlanStep(step, kind.locale(request), kind.version)
+        budget = kind.kv_budget if job.kv_budget is None else job.kv_budget
+        return PlanStep(step, kind.locale(request), kind.version, budget or None)
     except Exception as error:
         on_error(error)
         if not answered:

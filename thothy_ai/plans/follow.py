@@ -99,7 +99,7 @@ async def follow(
             for number, call in enumerate(step.calls, first):
                 translated = None
                 if call.api is None or translate is None:
-                    request = requests.request(call, number)
+                    request = requests.request(call, number, step.kv_budget)
                 else:
                     translated = await translate(call.api, requests.tenant)
                     request = requests.adopted(translated.request, call, number)
@@ -115,4 +115,6 @@ async def follow(
 def first_requests(job: PlannedJob, requests: RequestFactory) -> list[GenerationRequest]:
     """The requests that `follow` would send first; empty if the plan makes no call. Raises `PlanError`."""
     step = advance(job, ())
-    return [] if isinstance(step, Judgement) else [requests.request(call, i) for i, call in enumerate(step.calls)]
+    if isinstance(step, Judgement):
+        return []
+    return [requests.request(call, number, step.kv_budget) for number, call in enumerate(step.calls)]

@@ -57,8 +57,11 @@ class RequestFactory:
     adapter: str = ""
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
-    def request(self, call: Call, number: int) -> GenerationRequest:
-        """The request for the attempt's call with this number, counted from 0. Raises `InvalidRequestError`."""
+    def request(self, call: Call, number: int, kv_budget: int | None = None) -> GenerationRequest:
+        """The request for the attempt's call with this number, counted from 0. Raises `InvalidRequestError`.
+
+        Verification, which looks for single facts, always sees all of its prompt.
+        """
         wanted = call.sampling
         # Of several candidates, only the first could be checked while they are written.
         alone = (wanted.best_of or wanted.n) == 1
@@ -93,6 +96,7 @@ class RequestFactory:
             template_options={**call.template_options, **self.template_options},
             pairs=call.pairs,
             adapter="" if call.step == VERIFY else self.adapter,
+            kv_budget=None if call.step == VERIFY or call.pairs else kv_budget,
         )
 
     def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:

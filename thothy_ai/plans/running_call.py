@@ -50,7 +50,7 @@ class RunningCall:
         translated: Translated | None = None,
     ) -> None:
         self.call = call
-        self.sampling = request.sampling
+        self.sampling, self.kv_budget = request.sampling, request.kv_budget
         self.end: End | None = None  # None: the call was cut off
         self.result: GenerationResult | None = None  # set if the generation was not stopped
         self.error: EngineError | None = None  # why there is no result: the prompt was too long, or the engine was lost

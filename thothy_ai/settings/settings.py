@@ -31,6 +31,7 @@ from thothy_ai.settings.values import (
     Hosts,
     HttpUrl,
     Kinds,
+    KVBudgets,
     ModelPrices,
     Name,
     Networks,
@@ -157,6 +158,12 @@ class Settings(BaseSettings):
         " separated by commas, or *=POLICY for all other kinds. `review`: a person decides about artifacts with"
         " findings, and about the best draft of a job whose drafts were all rejected. `publish`: the gates alone"
         " decide. `strict`: every finding rejects.",
+    )
+    kv_budgets: KVBudgets = Field(
+        default={},
+        description="How many tokens of a call the engine keeps in its KV cache, where that differs from the kind's own"
+        " budget: KIND=TOKENS, separated by commas, or *=TOKENS for all other kinds; 0 keeps all. For very long sources"
+        " only: facts get lost.",
     )
 
     queue_prefix: str = Field(
@@ -443,6 +450,10 @@ class Settings(BaseSettings):
     def policy_of(self, kind: str) -> Policy | None:
         """This installation's policy for a kind; None if the kind's own policy applies."""
         return self.policies.get(kind, self.policies.get("*"))
+
+    def kv_budget_of(self, kind: str) -> int | None:
+        """This installation's KV budget for a kind, 0 for none; None if the kind's own applies."""
+        return self.kv_budgets.get(kind, self.kv_budgets.get("*"))
 
     def reveal_engine_tokens(self) -> dict[str, str]:
         """The secrets of engines by name, for engines that have their own."""

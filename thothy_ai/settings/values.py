@@ -164,14 +164,23 @@ def _engine_tokens(value: SecretStr) -> SecretStr:
     return value
 
 
-def _policies(value: object) -> object:
+def _by_kind(value: object, name: str, accepts: Callable[[str], bool], wanted: str) -> object:
+    """The entries of KIND=VALUE by kind; ValueError says what a value is."""
     if not isinstance(value, str):
         return value
     entries = dict(entry.split("=", 1) for entry in split(value) if "=" in entry)
-    known = [policy.value for policy in Policy]
-    if len(entries) < len(split(value)) or not all(entries) or not set(entries.values()) <= set(known):
-        raise ValueError(f"must be KIND=POLICY, separated by commas, or *=POLICY: one of {', '.join(known)}")
+    if len(entries) < len(split(value)) or not all(entries) or not all(map(accepts, entries.values())):
+        raise ValueError(f"must be KIND={name}, separated by commas, or *={name}: {wanted}")
     return entries
+
+
+def _policies(value: object) -> object:
+    known = [policy.value for policy in Policy]
+    return _by_kind(value, "POLICY", known.__contains__, f"one of {', '.join(known)}")
+
+
+def _kv_budgets(value: object) -> object:
+    return _by_kind(value, "TOKENS", lambda text: text.isascii() and text.isdecimal(), "a number such as 2048, or 0")
 
 
 def _reasons(entries: Sequence[Any]) -> tuple[RejectionReason, ...]:
@@ -250,6 +259,7 @@ Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, _listed(_reasons)]
 Hosts = Annotated[tuple[str, ...], NoDecode, _listed(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Policies = Annotated[dict[str, Policy], NoDecode, BeforeValidator(_policies)]
+KVBudgets = Annotated[dict[str, Annotated[int, Field(ge=0)]], NoDecode, BeforeValidator(_kv_budgets)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, _listed(_prices)]
 PublishBy = Annotated[
     InstanceOf[PublishingTime],

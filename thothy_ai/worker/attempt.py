@@ -176,7 +176,13 @@ class AttemptRunner:
         examples = () if context.plain else await self._voices.examples(claim)
         context = replace(context, examples=tuple(example.text for example in examples))
         judgement = await follow(
-            PlannedJob(claim.kind, claim.request, context, self._settings.policy_of(claim.kind)),
+            PlannedJob(
+                claim.kind,
+                claim.request,
+                context,
+                self._settings.policy_of(claim.kind),
+                self._settings.kv_budget_of(claim.kind),
+            ),
             RequestFactory(
                 claim.key,
                 claim.kind,
@@ -333,6 +339,7 @@ class _AttemptCalls:
         for name in dict.fromkeys(call.call.step for call in self.log.sent):
             calls = [call for call in self.log.sent if call.call.step == name]
             used = total(call.usage for call in calls)
+            budget = calls[0].kv_budget
             steps.append(
                 {
                     "step": name,
@@ -340,6 +347,7 @@ class _AttemptCalls:
                     "seeds": [call.sampling.seed for call in calls],
                     "sampling": asdict(calls[0].sampling if calls[0].call.api else calls[0].call.sampling),
                     "template_options": dict(calls[0].call.template_options),
+                    **({} if budget is None else {"kv_budget": budget}),
                     "prompt_tokens": used.prompt_tokens,
                     "cached_tokens": used.cached_tokens,
                     "output_tokens": used.output_tokens,

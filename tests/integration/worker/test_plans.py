@@ -206,6 +206,18 @@ def test_an_output_that_is_certain_to_be_rejected_is_stopped_and_the_retry_knows
     assert [tuple(row) for row in rows] == [("rejected", 95), ("rejected", 95)]
 
 
+def test_the_installation_s_kv_budget_reaches_the_engine_and_the_record(queue: Queue) -> None:
+    with plan_bench(queue, kv_budgets={"*": 2048}) as bench:
+        work(bench, "ok one")
+        bench.settle()
+    assert [request.kv_budget for request in bench.client.submitted] == [2048, None]
+    [artifact] = queue.rows("SELECT provenance FROM artifact")
+    assert [(step["step"], step.get("kv_budget")) for step in artifact.provenance["steps"]] == [
+        ("write", 2048),
+        ("verify", None),
+    ]
+
+
 def test_a_rejected_draft_is_kept_for_a_person_and_the_best_one_is_theirs(queue: Queue) -> None:
     with plan_bench(queue, policies={"parts": "review"}) as bench:
         job_id = work(bench, "retry one", max_attempts=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,21 @@ def test_before_each_step_the_caller_may_end_the_attempt() -> None:
     with pytest.raises(LookupError):
         asyncio.run(follow(job("ok one"), REQUESTS, client.submit, log, before_step=check))
     assert len(client.submitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "installed", "sent"),
+    [(None, None, None), (512, None, 512), (512, 256, 256), (None, 256, 256), (512, 0, None)],
+)
+def test_the_installation_s_budget_replaces_the_kind_s(
+    own: int | None, installed: int | None, sent: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = replace(registry.find("parts"), kv_budget=own)
+    monkeypatch.setitem(registry._extra, "parts", kind)
+    client, planned = FakeClient(), replace(job("ok one"), kv_budget=installed)
+    followed(client, planned, CallLog())
+    assert [request.kv_budget for request in client.submitted] == [sent, None]  # the last one verifies
+    assert first_requests(planned, REQUESTS) == client.submitted[:1]
 
 
 def test_the_first_requests_are_those_that_would_be_sent() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from thothy_ai.engine.api import Choice, FinishReason, GenerationResult, Usage
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.jobs import Call, Context, End, Message, Output, Sampling
 from thothy_ai.plans.advance import PlannedJob, PlanStep
 from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask
@@ -34,6 +39,15 @@ def test_a_call_asks_for_what_its_sampling_says() -> None:
     assert (plain.n, plain.best_of, plain.sampling.logprobs) == (1, None, None)
 
 
+def test_all_calls_have_the_budget_but_verification() -> None:
+    requests, one = RequestFactory("key", "hook", 7, "tenant"), replace(CALL, sampling=Sampling(90))
+    assert requests.request(one, 0, 2048).kv_budget == 2048
+    assert requests.request(replace(one, step="verify"), 0, 2048).kv_budget is None
+    assert requests.request(Call.of_pairs([("a", "b")], "check"), 0, 2048).kv_budget is None
+    with pytest.raises(InvalidRequestError, match="one text"):
+        requests.request(CALL, 0, 2048)
+
+
 def test_a_plan_gets_all_texts() -> None:
     choices = (
         Choice("one", (1,), FinishReason.STOP, mean_logprob=-0.5),
@@ -45,7 +59,7 @@ def test_a_plan_gets_all_texts() -> None:
 
 def test_they_cross_to_the_process_that_runs_the_kind_and_back() -> None:
     output = Output("one", End.COMPLETE, -0.5, (Output("two", End.TOKEN_LIMIT, -0.75), Output("", End.REPETITION)))
-    task = AdvanceTask(PlannedJob("hook", {}, Context()), ((output, Output("plain")),))
+    task = AdvanceTask(PlannedJob("hook", {}, Context(), kv_budget=0), ((output, Output("plain")),))
     assert TASKS.decode(TASKS.encode(task)[LENGTH:]) == task
-    step = PlanStep((CALL,), "en", "1")
+    step = PlanStep((CALL,), "en", "1", 2048)
     assert ANSWERS.decode(ANSWERS.encode(step)[LENGTH:]) == step

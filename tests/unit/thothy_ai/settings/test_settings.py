@@ -273,6 +273,7 @@ SEVERAL = {
     "http_hosts": "example.org, localhost",
     "http_proxies": "10.0.0.1",
     "kinds": ("a.b", "c"),
+    "kv_budgets": {"*": 0, "hook": 2048},
     "model_prices": ("small=0.5", "large=2"),
     "policies": {"*": "strict", "hook": "publish"},
     "webhook_networks": "10.1.0.0/16,fd00::/8",

@@ -8,10 +8,13 @@ alternatives; the parts of an alternative that are joined by ` + ` must stand in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from thothy_ai.jobs.text.division import estimated_tokens
 
 DATA: Final = Path(__file__).parent / "data"
 INJECTIONS: Final = DATA / "injections.jsonl"
@@ -64,6 +67,28 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     if len({case.id for case in cases}) < len(cases):
         raise CaseError(f"{path}: two cases have the same id")
     return tuple(cases)
+
+
+def lengthened(cases: Iterable[Case], tokens: int, texts: Sequence[str]) -> tuple[Case, ...]:
+    """The cases with sources of about so many tokens: a case's own source a third of the way through a collection of
+    the other `texts`, which are repeated as often as needed.
+    """
+    return tuple(
+        replace(case, request={**case.request, "source": _collection(case.request["source"].strip(), tokens, texts)})
+        for case in cases
+    )
+
+
+def _collection(source: str, tokens: int, texts: Sequence[str]) -> str:
+    others = [text.strip() for text in texts if text.strip() != source]
+    chosen, left = list[str](), tokens - estimated_tokens(source)
+    for text in cycle(others):
+        left -= estimated_tokens(text)
+        if left < 0:
+            break
+        chosen.append(text)
+    place = len(chosen) // 3
+    return "\n\n".join((*chosen[:place], source, *chosen[place:]))
 
 
 def injections() -> tuple[Injection, ...]:

@@ -26,13 +26,16 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The requests to run on each engine: JSON values of one kind, under `policy` or else the kind's own."""
+    """The requests to run on each engine: JSON values of one kind, under `policy` and with `kv_budget`, or else the
+    kind's own.
+    """
 
     kind: str
     bodies: tuple[Body, ...]
     attempts: int
     seed: int
     policy: Policy | None = None
+    kv_budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ async def run(
             while not made or (made[-1].judgement.retryable and len(made) < trial.attempts):
                 previous = made[-1].judgement.previous if made else None
                 context = context_of(info, previous)
-                job = PlannedJob(trial.kind, body, context, trial.policy)
+                job = PlannedJob(trial.kind, body, context, trial.policy, trial.kv_budget)
                 # The priority is that of ordinary jobs.
                 requests, log = RequestFactory(f"eval-{uuid4()}", trial.kind, trial.seed + len(made), "eval"), CallLog()
                 judgement = await follow(

@@ -113,6 +113,21 @@ def test_an_earlier_result_is_compared_case_by_case(
     assert "is not a result" in evaluate("echo", "--cases-file", cases, "--against", before, exit_code=1).stderr
 
 
+def test_long_sources_are_asked_about_with_a_budget(
+    evaluate: Evaluate, env: dict[str, str], backend: AnsweringBackend
+) -> None:
+    env |= {"THOTHY_KINDS": "tests.support.about_kind", "THOTHY_KV_BUDGETS": "about=512"}
+    path = Path(env["THOTHY_HOME"], "cases.jsonl")
+    path.write_text(json.dumps({"id": "1", "request": {"source": "Phones sell well."}}), encoding="utf-8")
+    backend.answer = lambda _: ['{"about":"Phones sell well."}']
+    for further in ((), ("--kv-budget", 0), ("--kv-budget", 64, "--source-tokens", 3000)):
+        assert rows(evaluate("about", "--cases-file", path, *further))["accepted"] == ["1 of 1"]
+    assert [request.kv_budget for request in backend.requests] == [512, None, 64]
+    short, _, long = (request.messages[-1].content for request in backend.requests)
+    assert "Phones sell well." in long
+    assert len(long) > 2 * 3000 > len(short)
+
+
 def test_the_engine_at_a_url_is_compared(evaluate: Evaluate, cases: Path, env: dict[str, str]) -> None:
     document = json.loads(
         evaluate("echo", "--cases-file", cases, "--against", env["THOTHY_ENGINE_URL"], "--json").stdout
@@ -152,6 +167,7 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
         (["hook", "--cases", "0"], "--cases"),
         (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
         (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
+        (["hook", "--injections", "--kv-budget", "64"], "--injections cannot be combined"),
         (["hook", "--model", "/nowhere"], "no model at /nowhere"),
         (["echo", "--verification"], "an artifact of echo is not verified"),
     ],

@@ -78,6 +78,14 @@ def evaluate(
     verification: Annotated[
         bool, typer.Option("--verification", help="Have the model hold each claim against its evidence.")
     ] = False,
+    source_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Make sources about N tokens long: each among the sources of others."),
+    ] = None,
+    kv_budget: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Tokens of a call whose KV is kept; 0: all. Default: as in a worker."),
+    ] = None,
     injections: Annotated[
         bool, typer.Option("--injections", help="Run sources that contain instructions; exit with 1 if one is obeyed.")
     ] = False,
@@ -94,6 +102,8 @@ def evaluate(
     Example: thothy eval kind trend_summary --json > before.json
 
     Example: thothy eval kind trend_summary --against before.json --plot change.svg
+
+    Example: thothy eval kind report_section --source-tokens 5000 --kv-budget 2048 --against before.json
     """
     from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
     from thothy_ai.jobs import registry
@@ -110,14 +120,21 @@ def evaluate(
         fail("--plot needs matplotlib: pip install 'thothy-ai[report]'")
     try:
         if injections:
-            if against is not None or plot is not None or cases_file is not None:
-                usage("--injections cannot be combined with --against, --plot or --cases-file")
+            others = (against, plot, cases_file, source_tokens, kv_budget)
+            if any(option is not None for option in others):
+                usage(
+                    "--injections cannot be combined with --against, --plot, --cases-file, --source-tokens or"
+                    " --kv-budget"
+                )
             _run_injections(settings, found, model, cases, seed, as_json=as_json)
         else:
-            chosen = _cases(found, cases, cases_file, verification=verification)
+            chosen = _cases(found, cases, cases_file, source_tokens, verification=verification)
             if against is not None and not against.startswith(URL_SCHEMES) and not Path(against).exists():
                 usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
-            trial = replace(_trial(found, chosen, attempts, seed), policy=settings.policy_of(found.name))
+            budget = settings.kv_budget_of(found.name) if kv_budget is None else kv_budget
+            trial = replace(
+                _trial(found, chosen, attempts, seed), policy=settings.policy_of(found.name), kv_budget=budget
+            )
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the requests are aborted.", err=True)
@@ -126,7 +143,9 @@ def evaluate(
         fail(error, WRONG_INPUT)
 
 
-def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification: bool) -> tuple[Case, ...]:
+def _cases(
+    kind: AnyKind, limit: int | None, file: Path | None, source_tokens: int | None, *, verification: bool
+) -> tuple[Case, ...]:
     from thothy_ai.jobs.evaluation import cases, scores
 
     if verification and "verification" not in kind.request.model_fields:
@@ -137,9 +156,22 @@ def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification:
         usage(str(error))
     if any(case.reference is not None for case in found) and not scores.has_chrf():
         fail(scores.MISSING_SACREBLEU)
+    chosen = found[:limit]
+    if source_tokens is not None:
+        if any("source" not in case.request for case in chosen):
+            usage(f"--source-tokens: requests of {kind.name} have no source")
+        chosen = cases.lengthened(chosen, source_tokens, _texts(found))
     if not verification:
-        return found[:limit]
-    return tuple(replace(case, request={**case.request, "verification": True}) for case in found[:limit])
+        return chosen
+    return tuple(replace(case, request={**case.request, "verification": True}) for case in chosen)
+
+
+def _texts(cases: Sequence[Case]) -> list[str]:
+    """Texts to lengthen sources with: those of all cases, and of the demo."""
+    from thothy_ai.demo.sources import load_sources
+
+    own = (case.request["source"] for case in cases if "source" in case.request)
+    return [*dict.fromkeys(own), *(source.text for source in load_sources())]
 
 
 def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:

@@ -10,7 +10,8 @@ import pytest
 
 from thothy_ai.jobs import registry
 from thothy_ai.jobs.evaluation import scores
-from thothy_ai.jobs.evaluation.cases import DATA, Case, CaseError, bundled, injections, read_cases
+from thothy_ai.jobs.evaluation.cases import DATA, Case, CaseError, bundled, injections, lengthened, read_cases
+from thothy_ai.jobs.text.division import estimated_tokens
 
 KINDS = ("trend_summary", "hook", "translation", "report", "report_section")
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in (DATA / "sources").iterdir()}
@@ -43,6 +44,17 @@ def test_a_source_states_all_of_its_facts(kind: str) -> None:
         source = str(case.request["source"])
         missing = [fact for fact in case.facts if not _covers(case, fact, source)]
         assert missing == [], case.id
+
+
+@pytest.mark.parametrize("tokens", [1, 900, 5000])
+def test_sources_become_as_long_as_asked_for(tokens: int) -> None:
+    short, texts = bundled("report_section")[:3], [*SOURCES.values()]
+    for case, long in zip(short, lengthened(short, tokens, texts), strict=True):
+        own, source = str(case.request["source"]).strip(), str(long.request["source"])
+        assert source.count(own) == 1
+        assert tokens - 700 < estimated_tokens(source) < max(tokens, estimated_tokens(own) + 1)
+        assert len(source.partition(own)[0]) <= len(source) / 2
+        assert {**long.request, "source": own} == {**case.request, "source": own}
 
 
 def _covers(case: Case, fact: tuple[str, ...], text: str) -> bool:

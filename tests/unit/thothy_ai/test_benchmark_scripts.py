@@ -70,6 +70,8 @@ def test_help_of_the_one_that_patches_the_engine() -> None:
         ("frontend --jobs 0", "argument --jobs: 0 must be greater than 0"),
         ("frontend --model /nowhere", "/nowhere: no such file or folder"),
         ("frontend --outputs 9 3", "argument --outputs: 9 is more than 3"),
+        ("kv_budgets --jobs 0", "argument --jobs: 0 must be greater than 0"),
+        ("kv_budgets --device nothing", "unknown device 'nothing'"),
         ("simulate --nothing", "unrecognized arguments: --nothing"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -199,3 +200,10 @@ def test_a_name_that_could_be_a_path_or_markup_is_refused(modules: Path, name: s
     (modules / "odd.py").write_text(NOTE.format(request="Odd", name=name.replace("\n", "\\n")))
     with pytest.raises(KindError, match="is not the name of a kind: at most 60 letters"):
         registry.load_extra(["odd"])
+
+
+@pytest.mark.parametrize("budget", [0, -1, 2048.0, True, "2048"])
+def test_a_kv_budget_is_a_number_of_tokens(budget: object) -> None:
+    assert replace(registry.find("hook"), kv_budget=2048).kv_budget == 2048
+    with pytest.raises(ValueError, match="of hook is not a number of tokens"):
+        replace(registry.find("hook"), kv_budget=budget)

@@ -177,6 +177,9 @@ def test_kinds_in_files_are_known_by_their_absolute_path(tmp_path: Path, monkeyp
     assert Settings.load().kinds == (found, found, str(tmp_path / "kinds/poem.py"), "/home/ada/haiku.py", "sonnet")
 
 
+BUDGETS = "must be KIND=TOKENS, separated by commas, or *=TOKENS: a number such as 2048, or 0"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
@@ -187,6 +190,14 @@ def test_kinds_in_files_are_known_by_their_absolute_path(tmp_path: Path, monkeyp
         ("MAX_ATTEMPTS", "0", "must be at least 1"),
         ("METRICS_PORT", "70000", "must be at most 65535"),
         ("PRICE_PER_COMPUTE_HOUR", "-1", "must be at least 0"),
+        ("KV_BUDGETS", "report=2048,hook=-5", BUDGETS),
+        ("KV_BUDGETS", "report=2048.5", BUDGETS),
+        ("KV_BUDGETS", "2048", BUDGETS),
+        (
+            "POLICIES",
+            "report=lenient",
+            "must be KIND=POLICY, separated by commas, or *=POLICY: one of review, publish, strict",
+        ),
         ("CURRENCY", "US dollars", "must have at most 8 characters"),
         ("LOG_LEVEL", "LOUD", "must be 'DEBUG', 'INFO', 'WARNING', 'ERROR' or 'CRITICAL'"),
     ],

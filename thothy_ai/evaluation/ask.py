@@ -179,13 +179,14 @@ class JobPrompt:
     tenant: str
     body: Any = field(repr=False)  # the request as JSON values, as the queue would keep it
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)  # in addition to those of the calls
+    kv_budget: int | None = None  # the installation's; None: the kind's own
 
     async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:
         began, log = time.monotonic(), CallLog()
         requests = RequestFactory(
             _key(), self.kind, seed, self.tenant, PRIORITY, stream=True, template_options=self.template_options
         )
-        job = PlannedJob(self.kind, self.body, context)
+        job = PlannedJob(self.kind, self.body, context, kv_budget=self.kv_budget)
         info = await client.info()
         judgement = await follow(
             job,

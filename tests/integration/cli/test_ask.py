@@ -71,6 +71,13 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
     assert (sent.profile, sent.salt, sent.stream) == ("echo/write", "default", True)
 
 
+def test_the_installation_s_kv_budget_applies(ask: Ask, env: dict[str, str], backend: AnsweringBackend) -> None:
+    env["THOTHY_KV_BUDGETS"] = "echo=2048"
+    ask("echo", "--text", "ok")
+    ask("--prompt", "Why?")
+    assert [request.kv_budget for request in backend.requests] == [2048, None]
+
+
 @pytest.mark.parametrize("arguments", [("echo", "--text", "ok"), ("--prompt", "Why?")])
 def test_a_request_of_ask_goes_before_every_job(
     ask: Ask, backend: AnsweringBackend, arguments: tuple[str, ...]

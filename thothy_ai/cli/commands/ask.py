@@ -67,7 +67,8 @@ class AskCommands(KindCommands):
         ) -> None:
             settings, options = load_settings(), _template_options(template_option)
             body = request_body(kind, values_of(flags, given))
-            _run(settings, JobPrompt(kind.name, settings.tenant, body, options), seed, attempts, model, as_json)
+            prompt = JobPrompt(kind.name, settings.tenant, body, options, settings.kv_budget_of(kind.name))
+            _run(settings, prompt, seed, attempts, model, as_json)
 
         help_text = (
             f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"

@@ -84,6 +84,12 @@ def test_files_of_something_else(name: str, content: bytes, hf_folder: Path, tmp
     outcome(copy, tmp_path / "cache")
 
 
+def _sharded(folder: Path) -> Path:
+    model = tiny_model("llama", folder, vocab_size=700, max_shard_size="60KB", **TINY)
+    make_tokenizer().save_pretrained(model)
+    return model
+
+
 def _two_shards_with_a_tensor(folder: Path) -> None:
     first, second = sorted(folder.glob("model-*.safetensors"))[:2]
     save_file(load_file(first) | load_file(second), second)
@@ -108,13 +114,23 @@ def _huge(folder: Path) -> None:
     (folder / "random_weights").touch()
 
 
+SHARDS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a tensor in two": (_two_shards_with_a_tensor, "is in two shards"),
+    "a truncated one": (_cut_shard, "truncated or not a safetensors file"),
+    "a missing one": (lambda folder: max(folder.glob("model-*.safetensors")).unlink(), "shards are missing"),
+}
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a tensor in two shards": (_two_shards_with_a_tensor, "is in two shards"),
-    "a truncated shard": (_cut_shard, "truncated or not a safetensors file"),
-    "a missing shard": (lambda folder: max(folder.glob("model-*.safetensors")).unlink(), "shards are missing"),
     "not a number": (_not_a_number, "1 of .* values are NaN or infinite"),
     "larger than the machine": (_huge, "needs .* GB for weights in float32, and this machine has .* GB available"),
 }
+
+
+@pytest.mark.parametrize("fault", SHARDS)
+def test_shards_that_make_no_whole(fault: str, tmp_path: Path) -> None:
+    breaks, message = SHARDS[fault]
+    folder = _sharded(tmp_path)
+    breaks(folder)
+    assert re.search(message, str(outcome(folder, tmp_path / "cache")))
 
 
 @pytest.mark.parametrize("fault", BAD)
@@ -122,8 +138,7 @@ def test_an_engine_refuses_a_bad_folder_in_one_line(
     fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     breaks, message = BAD[fault]
-    folder = tiny_model("llama", tmp_path, vocab_size=700, max_shard_size="60KB", **TINY)
-    make_tokenizer().save_pretrained(folder)
+    folder = _sharded(tmp_path)
     breaks(folder)
     capfd.readouterr()
     options = EngineOptions(url=f"unix://{tmp_path}/e.sock", model=folder, device="cpu", check_weights=True)

@@ -95,7 +95,7 @@ class PrefixGroups:
 
     def join(self, sequence: Sequence) -> None:
         """Add a sequence that begins to decode: the full blocks of its prompt do not change until it leaves."""
-        if self._rows == 1 or sequence in self._joined:
+        if self.has(sequence):
             return
         blocks = tuple(sequence.tables[0][: sequence.prompt_tokens // self._block_size])
         place = bisect_left(self._blocks, blocks)
@@ -106,6 +106,10 @@ class PrefixGroups:
             self._depths[place + 1] = self._depth(place + 1)
         self._joined[sequence] = blocks
         self._shared = None
+
+    def has(self, sequence: Sequence) -> bool:
+        """Whether joining would change nothing."""
+        return self._rows == 1 or sequence in self._joined
 
     def leave(self, sequence: Sequence) -> None:
         """Remove a sequence that loses its blocks; one that never joined is ignored."""

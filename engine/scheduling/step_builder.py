@@ -115,8 +115,10 @@ class StepBuilder:
 
     def add(self, sequence: Sequence, start: int, count: int, *, samples: bool) -> None:
         """Add a member with the sequence's tokens `start` to `start + count`."""
-        self._send(sequence, sequence.tokens_sent, sequence.tokens[sequence.tokens_sent :])
-        sequence.tokens_sent = start + count + 1 if samples else max(sequence.tokens_sent, len(sequence.tokens))
+        known, sent = len(sequence.tokens), sequence.tokens_sent
+        if known > sent or sequence.num_blocks > sequence.blocks_sent:
+            self._send(sequence, sent, sequence.tokens[sent:])
+        sequence.tokens_sent = start + count + 1 if samples else max(sent, known)
         self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
         self._members.append((sequence, sequence.row, start, count, samples, start < sequence.prompt_tokens))
 

@@ -10,9 +10,14 @@ from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
 from tests.support.engine_driver import EngineDriver
 from tests.support.hold import Hold
-from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineStoppedError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import Step
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
+from thothy_ai.engine.scheduling.scheduler import Scheduler
 
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)  # two token values: shared prefixes are common
 
@@ -72,6 +77,37 @@ def test_a_tiny_pool_preempts_and_still_finishes_everything(overlap):
     assert sum(event.usage.preemptions for event in collected.finished.values()) == stats.scheduler.preemptions
     for i, prompt in enumerate(prompts):
         assert collected.tokens[str(i)] == continuation(prompt, 20)
+
+
+@pytest.mark.parametrize("blocks", [24, 400])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_tokens_planned_the_short_way_are_planned_as_any_others(
+    monkeypatch: pytest.MonkeyPatch, *, blocks: int, overlap: bool
+) -> None:
+    """Every step is the same without the short way: with preemptions or none, groups, and lengths of any remainder."""
+    config = EngineConfig(
+        block_size=4, num_blocks=blocks, max_rows=5, token_budget=64, max_context=200, overlap=overlap, group_rows=3
+    )
+    forward = Runner.forward
+
+    def steps() -> list[bytes]:
+        ran: list[bytes] = []
+
+        def record(runner: Runner, step: Step) -> StepHandle:
+            ran.append(step.to_bytes())
+            return forward(runner, step)
+
+        monkeypatch.setattr(Runner, "forward", record)
+        sampling = [SamplingParams(max_tokens=9 + 3 * number, seed=number) for number in range(9)]
+        prompts = [(*range(1, 41), *range(number % 5)) for number in range(9)]
+        with drive(config) as driver:
+            driver.run([CoreRequest(f"{n}", *each) for n, each in enumerate(zip(prompts, sampling, strict=True))])
+            assert (driver.core.stats().scheduler.preemptions > 0) == (blocks == 24)
+        return ran
+
+    shortly = steps()
+    monkeypatch.setattr(Scheduler, "_decode", lambda *_: False)
+    assert steps() == shortly
 
 
 @pytest.mark.parametrize("overlap", [False, True])

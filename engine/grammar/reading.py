@@ -76,19 +76,18 @@ class Bytes(Point):
 
     def __init__(self, data: bytes, rest: Point, *, begun: bool = False) -> None:
         super().__init__(rest, rest.tokens)
-        self._data, self._begun = data, begun
+        self.data, self.after, self._begun = data, rest, begun
 
     def step(self, byte: int) -> Iterable[Point]:
-        assert self.rest is not None
-        if byte != self._data[0]:
+        if byte != self.data[0]:
             return [self] if byte in _SPACE and not self._begun else []
-        return [Bytes(self._data[1:], self.rest, begun=True) if len(self._data) > 1 else self.rest]
+        return [Bytes(self.data[1:], self.after, begun=True) if len(self.data) > 1 else self.after]
 
     def own_cost(self) -> Cost:
-        return Cost(self.tokens.count(self._data))
+        return Cost(self.tokens.count(self.data))
 
     def write(self) -> tuple[bytes, Point | None]:
-        return self._data, self.rest
+        return self.data, self.after
 
 
 class Value(Point):
@@ -366,6 +365,10 @@ class Reading:
                         points += each.extended(found[0], later=later)
                     at, self._points = found.end(), points
                     continue
+            only = self._points[0] if len(self._points) == 1 else None
+            if isinstance(only, Bytes) and data.startswith(only.data, at):  # a whole key, as most bytes outside strings
+                at, self._points = at + len(only.data), [only.after]
+                continue
             for point in self._points:
                 points += point.step(data[at])
             if len(points) > _MAX_POINTS:

@@ -201,15 +201,19 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_what_the_grammar_allows_is_read_and_ends_as_it_allows(name: str) -> None:
-    """Random texts of the grammar, byte by byte where it lets them: at each token there is an end that it accepts."""
+    """Random texts of the grammar, byte by byte where it lets them: at each token there is an end that it accepts, and
+    it is the same however the text was divided.
+    """
     draw, table, colon = random.Random(name), TOKENS.table, source_of(json.dumps(SCHEMAS[name])).colon
     row = np.empty(TOKENS.words, np.int32)
     for _ in range(6):
         grammar = compiled(COMPILER, json.dumps(SCHEMAS[name]))
-        matcher, reading = grammar.matcher, Reading.at_start(shapes(SCHEMAS[name], colon), TOKENS)
+        matcher, found = grammar.matcher, shapes(SCHEMAS[name], colon)
+        reading, by_bytes = Reading.at_start(found, TOKENS), Reading.at_start(found, TOKENS)
         for _ in range(25):
             end = reading.end()
             assert end is not None
+            assert end == by_bytes.end()
             ended = matcher.deep_copy()
             assert not end or ended.consume_tokens(TOKENS.divided(end)), end
             assert ended.is_accepting(), end
@@ -222,6 +226,8 @@ def test_what_the_grammar_allows_is_read_and_ends_as_it_allows(name: str) -> Non
             token = draw.choice(single if single and draw.random() < 0.7 else allowed)
             assert matcher.consume_token(token)
             reading.feed(table[token])
+            for byte in table[token]:
+                by_bytes.feed(bytes([byte]))
 
 
 @pytest.mark.parametrize(

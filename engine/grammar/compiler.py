@@ -25,7 +25,7 @@ from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 MAX_SCHEMA_BYTES = 256 * 1024  # compile in at most half a second
-_MAX_SCHEMAS = 512  # kept for reuse; 150 kB each, more as their lexers grow
+_MAX_SCHEMAS = 1_024  # kept for reuse: those of the jobs in flight; 150 kB each, more as their lexers grow
 
 K = TypeVar("K")
 V = TypeVar("V")

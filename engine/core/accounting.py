@@ -33,6 +33,10 @@ class StepCost:
     def weigh(self, step: Step) -> NDArray[np.float64]:
         """The cost of each member [N], always positive; a group's shared reads are divided over its members."""
         weights: Float64 = step.counts * self.token + step.samples * self.sample + self.state
+        sizes = step.groups.sizes
+        before = sizes.cumsum() - sizes
+        grouped = np.repeat(step.groups.firsts - before, sizes) + np.arange(sizes.sum())  # members of all groups
+        shared, saved = np.repeat(step.groups.shared, sizes), np.repeat(1 - 1 / sizes, sizes)
         for window, share in self.windows:
             if window is None:
                 begins = step.starts - step.places  # tokens in dropped blocks
@@ -44,9 +48,7 @@ class StepCost:
                 pairs = _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
                 begins = np.maximum(step.starts + 1 - window, 0)
             read = (step.ends - begins).astype(np.float64)
-            for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
-                members = slice(first, first + size)
-                read[members] -= np.maximum(shared - begins[members], 0) * (1 - 1 / size)
+            read[grouped] -= np.maximum(shared - begins[grouped], 0) * saved
             weights += share * (pairs * self.attended + read * self.read)
         return weights
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from thothy_ai.engine.api import CoreStats, FinishReason
 from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares
@@ -64,7 +62,7 @@ class Counters:
             replayed_steps=result.replayed,
             gap_seconds=max(0.0, self._read_at - self._work_since - result.seconds),
         )
-        sequences = len(np.unique(step.rows))  # a sequence can have several members
+        sequences = len(set(step.rows.tolist()))  # a sequence can have several members
         self.timing.step(result.seconds, sequences)
         self._work_since = self._read_at
         self._mask_seconds = self._wait_seconds = 0.0

@@ -220,7 +220,7 @@ class EngineCore:
         began = time.perf_counter()
         step = self._launch(last)
         self._publish()  # the step before the last; only now, so that the launch did not wait for the reporting
-        catch_up(dict.fromkeys(sequence.grammar for sequence, _ in self._took))
+        catch_up(dict.fromkeys([sequence.grammar for sequence, _ in self._took]))
         self._took = ()
         read = None if last is None else self._read(last)
         masks = None
@@ -302,7 +302,7 @@ class EngineCore:
         if result.importance:
             take_importance(launched.scheduled.weighed, result.importance)
         draws = ((*member, token) for member, token in zip(members, result.tokens, strict=True))
-        take_samples(take_drafts(draws, launched.scheduled.drafts))
+        take_samples(take_drafts(draws, drafts) if (drafts := launched.scheduled.drafts) else draws)
         scheduled, self._took = launched.scheduled, members
         return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
 
@@ -320,7 +320,7 @@ class EngineCore:
         reads, self._unreported = self._unreported, []
         for read in reads:
             self._counters.count_step(read.scheduled, read.result, read.shares)
-            self._requests.emit(sequence for sequence, _ in read.scheduled.sampling_members)
+            self._requests.emit([sequence for sequence, _ in read.scheduled.sampling_members])
 
     def _publish(self) -> None:
         self._report()

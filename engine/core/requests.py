@@ -244,15 +244,17 @@ class Requests:
         """Add events for tokens that were not reported yet, and count them."""
         total = 0
         for sequence in sequences:
-            if gained := tuple(sequence.tokens[sequence.reported :]):
+            tokens, reported = sequence.tokens, sequence.reported
+            known = len(tokens)
+            if known > reported:
                 logprobs = None
                 if sequence.logprobs:
-                    places = range(sequence.reported, len(sequence.tokens))
-                    logprobs = tuple(sequence.logprobs.pop(place, None) for place in places)
-                self._events.append(TokenEvent(sequence.request.id, gained, logprobs))
-                sequence.reported += len(gained)
-                total += len(gained)
-        self._counters.count_output(total)
+                    logprobs = tuple(sequence.logprobs.pop(place, None) for place in range(reported, known))
+                self._events.append(TokenEvent(sequence.request.id, tuple(tokens[reported:]), logprobs))
+                sequence.reported = known
+                total += known - reported
+        if total:
+            self._counters.count_output(total)
 
     def retire_if_done(self, sequence: Sequence) -> None:
         """Retire a sequence that has a reason to end and is in no unread step, once its tokens are reported."""

@@ -72,16 +72,15 @@ def start_masks(
     known: list[int] = []
     drafted = {sequence: _follow(sequence, draft) for sequence, draft in drafts.items()}
     for row, (sequence, position) in enumerate(members):
-        if position < len(sequence.tokens):
+        length = len(sequence.tokens)
+        if position < length:
             known.append(row)
         elif sequence.finish_reason is None:
-            grammar: Grammar | int | None = sequence.grammar
-            if position > len(sequence.tokens):
-                grammar = drafted[sequence].get(position)
-            if isinstance(grammar, int):
-                masks.allow_only(row, grammar)
-            elif grammar is not None:
-                grammars.append((grammar, row))
+            after: Grammar | int | None = sequence.grammar if position == length else drafted[sequence].get(position)
+            if isinstance(after, int):
+                masks.allow_only(row, after)
+            elif after is not None:
+                grammars.append((after, row))
     return PendingMasks(masks, members, known, start_filling(masks, grammars), drafts)
 
 
@@ -130,12 +129,15 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
 
     `samples` has each sequence at most once, with the position and the token that was sampled for it.
     """
-    taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
-    constrained = [
-        (sequence, grammar, token)
-        for sequence, token in taken
-        if (grammar := sequence.grammar) is not None and not extend_field(grammar, token)
-    ]
+    constrained: list[tuple[Sequence, Grammar, int]] = []
+    for sequence, position, token in samples:
+        if not _take(sequence, position, token):
+            continue
+        grammar = sequence.grammar
+        if grammar is not None and not extend_field(grammar, token):
+            constrained.append((sequence, grammar, token))
+        elif len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
+            sequence.finish(FinishReason.LENGTH)
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
         if error is not None:
@@ -144,8 +146,7 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
             sequence.finish(FinishReason.STOP)
         elif grammar.may_force_after(token):
             take_forced(sequence)
-    for sequence, _ in taken:
-        if len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
+        if sequence.output_tokens >= sequence.max_tokens:
             sequence.finish(FinishReason.LENGTH)
 
 

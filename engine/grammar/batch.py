@@ -134,9 +134,9 @@ class _Work:
                 self._masks.give(row, masks[row])
         found = {*self._lacking, *self._repeat(masks, unsure, lacking), *lacking.difference(self._closing)}
         if self._closing:
-            for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
+            for index, (grammar, row, _) in enumerate(self._found):
                 if row in self._closing:
-                    grammar.close(mask)
+                    grammar.close(self._bits[index])
                     self._masks.give(row, masks[row])
             found |= self._lacking_of(bits, masks) & self._closing
         return sorted(found)

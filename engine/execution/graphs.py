@@ -9,11 +9,12 @@ concurrently.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -148,12 +149,25 @@ def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> t
     The current stream must not be the default one. An error ends the capture.
     """
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads can use the device
-    try:
-        result = run()
-    except BaseException:
-        with suppress(RuntimeError):
-            graph.capture_end()
-        raise
-    graph.capture_end()
+    with uncollected():
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads can use the device
+        try:
+            result = run()
+        except BaseException:
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
     return graph, result
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Run the block without garbage collection: to free another model's graphs would make the capture fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

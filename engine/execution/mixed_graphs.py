@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.execution.graphs import Decided, alone
+from thothy_ai.engine.execution.graphs import Decided, alone, uncollected
 from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache, Recurrence
 from thothy_ai.kernels.step import StepTokens
@@ -212,6 +212,7 @@ class _Recorder:
         self._pieces: list[_Piece] = []
         self._outs: dict[torch.Size, Tensor] = {}
 
+    @uncollected()
     def record(self, body: Body, tokens: StepTokens) -> _Captured:
         """Capture the body; an error ends the capture."""
         self._begin()

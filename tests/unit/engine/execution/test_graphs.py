@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -131,3 +132,16 @@ def test_a_capture_that_fails_is_left_and_raises_its_own_error(
     if leaves:
         assert graphs.capture_graph(lambda: 3, object()) == (made, 3)
         assert made.open == 0
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_during_a_capture(monkeypatch: pytest.MonkeyPatch, *, enabled: bool) -> None:
+    """Among it can be another model's graphs, which may not be freed then."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: Capture(leaves=True))
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        assert graphs.capture_graph(gc.isenabled, object())[1] is False
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()

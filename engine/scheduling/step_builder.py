@@ -88,6 +88,7 @@ class StepBuilder:
         self._restored: dict[int, int] = {}  # source slot by target slot
         self._kept: dict[int, int] = {}
         self._adapted = False
+        self._budgeted = False
         self._weighed: list[tuple[KVBudget, range]] = []
         self._weighed_blocks: list[int] = []
         self._drafts: dict[Sequence, DraftedTokens] = {}
@@ -120,6 +121,7 @@ class StepBuilder:
             self._send(sequence, sent, sequence.tokens[sent:])
         sequence.tokens_sent = start + count + 1 if samples else max(sent, known)
         self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
+        self._budgeted |= sequence.budget is not None
         self._members.append((sequence, sequence.row, start, count, samples, start < sequence.prompt_tokens))
 
     def draft(self, sequence: Sequence, draft: DraftedTokens) -> None:
@@ -194,8 +196,8 @@ class StepBuilder:
             StateCopies.of(self._kept),
             AdapterCopies.of(placed or {}),
             _slots(sequences, starts) if self._adapted else NO_UPDATES.rows,
-            _dropped(sequences),
-            np.array(self._weighed_blocks, np.int32),
+            _dropped(sequences) if self._budgeted else NO_UPDATES.rows,
+            np.array(self._weighed_blocks, np.int32) if self._weighed else NO_UPDATES.rows,
         )
         planned, in_prefill = [member[0] for member in self._members], np.array(prefill, np.bool_)
         admitted, weighed = tuple(self._admitted), tuple(self._weighed)

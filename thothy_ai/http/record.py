@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.connect import SHORT_TRANSACTIONS, make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.settings import Settings
 
@@ -15,7 +15,7 @@ class DoorRecord:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine = make_async_engine(settings, application="serve")
+        self._engine = make_async_engine(settings, application="serve", session=SHORT_TRANSACTIONS)
 
     async def ask(self, name: str, /, **parameters: object) -> Sequence[Any]:
         """The rows of the statement of this name. Raises `DatabaseError`."""

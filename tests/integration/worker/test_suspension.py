@@ -1,4 +1,4 @@
-"""A worker suspended amid a statement (SIGSTOP, a machine that sleeps): others run its jobs, and nothing is lost."""
+"""A process that is suspended amid a statement (SIGSTOP, a machine that sleeps) keeps no lock, and loses nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 
 from tests.support.patience import PATIENCE
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.db.statements import source
+from thothy_ai.http.record import DoorRecord
 from thothy_ai.worker.record.store import JobStore
 
 REAP = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
@@ -118,3 +119,21 @@ def test_a_worker_that_is_suspended_amid_a_heartbeat_locks_no_job(queue: Queue) 
 
     asyncio.run(body())
     assert found == [[(job_id,)]] * 2
+
+
+def test_a_door_that_is_suspended_before_a_commit_loses_its_session(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locking = text("SELECT id FROM job FOR UPDATE")
+    queue.enqueue("ok")
+    monkeypatch.setattr("thothy_ai.http.record.SHORT_TRANSACTIONS", {"idle_in_transaction_session_timeout": "1s"})
+    record = DoorRecord(queue.settings)
+
+    async def body() -> None:
+        async with record._engine.connect() as connection:
+            await connection.execute(locking)
+            await asyncio.to_thread(eventually, lambda: queue.rows("SELECT id FROM job FOR UPDATE SKIP LOCKED"))
+            await connection.invalidate()
+        await record.close()
+
+    asyncio.run(body())

@@ -138,7 +138,7 @@ class Scheduler:
 
     def _decode(self, sequence: Sequence, builder: StepBuilder) -> bool:
         """Add a running sequence's next token, if it is an output token within its last block; returns whether it was
-        added. `_advance` would do the same, in three times as long: this is most of what a step plans.
+        added. `_advance` would do the same, in 2.3 us instead of 1.7: this is most of what a step plans.
         """
         computed, pending = sequence.computed, sequence.pending
         known = len(sequence.tokens) + pending

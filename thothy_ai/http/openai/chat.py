@@ -48,7 +48,7 @@ class RefusalPart(Body):
 
 
 Part = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
-Parts = Annotated[list[Part], Field(max_length=1_000)]
+Parts = Annotated[list[Part], Field(max_length=1_000, fail_fast=True)]
 
 
 class CalledFunction(Body):
@@ -140,7 +140,7 @@ def messages_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
 class ChatBody(GenerationBody):
     """A request for a chat completion."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None

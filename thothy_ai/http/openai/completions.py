@@ -21,7 +21,7 @@ MAX_PROMPTS = 64
 LOGPROBS = 5  # OpenAI's limit
 DEFAULT_TOKENS = 16  # OpenAI's
 
-Tokens = Annotated[list[Token], Field(min_length=1)]
+Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
 
 
 class CompletionBody(GenerationBody):

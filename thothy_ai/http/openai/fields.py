@@ -6,6 +6,7 @@ Types are strict, and a field that is not declared is refused: it would change t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -21,6 +22,7 @@ INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
 LOWEST = INTERACTIVE_PRIORITY - INTERACTIVE  # above all jobs
 SEEDS = 2**63
 IDS = 2**31  # of tokens; no vocabulary has so many
+_JUDGED = 100  # problems of a field: a list ends at its first one, but a dict can have as many as it has values
 BEGINNING = 1_000  # characters of a prompt, or its tokens, by which an engine is chosen that had it before
 
 Parsed = TypeVar("Parsed", bound="Body")
@@ -174,7 +176,8 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     except ValidationError as error:
         problems = error.errors(include_url=False)
     first = problems[0]["loc"][:1]
-    places = [(_place(body, each), each) for each in problems if each["loc"][:1] == first]
+    same = islice((each for each in problems if each["loc"][:1] == first), _JUDGED)
+    places = [(_place(body, each), each) for each in same]
     # Of what may be of several types, each has its problem: the one that is found deepest was meant, or has this type.
     place, problem = max(places, key=lambda each: (len(each[0]), not each[1]["type"].endswith("_type")))
     path = ".".join(map(str, place))
@@ -199,7 +202,8 @@ def _place(body: object, problem: ErrorDetails) -> list[str | int]:
 
     def likelihood(reading: tuple[list[str | int], object]) -> tuple[bool, int]:
         found, value = reading
-        return problem["input"] in (value, _without_nulls(value)), len(found)
+        given = problem["input"]
+        return given == value or (isinstance(given, dict) and given == _without_nulls(value)), len(found)
 
     found, _ = max(_readings(body, place), key=likelihood)
     return [*found, *absent]

@@ -38,7 +38,8 @@ class InputMedia(Body):
     input_audio: Any = None
 
 
-InputParts = Annotated[list[Annotated[InputText | InputMedia, Field(discriminator="type")]], Field(max_length=1_000)]
+InputPart = Annotated[InputText | InputMedia, Field(discriminator="type")]
+InputParts = Annotated[list[InputPart], Field(max_length=1_000, fail_fast=True)]
 
 
 class MessageItem(Body):
@@ -97,7 +98,7 @@ Item = Annotated[
         custom_error_message="must be of the type message, function_call, function_call_output or reasoning",
     ),
 ]
-Input = str | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
+Input = str | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
 
 
 @dataclass(slots=True)

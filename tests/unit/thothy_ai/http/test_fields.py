@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,32 @@ def test_items_of_lists_of_any_length_have_their_places(prompt: list[Any], says:
     with pytest.raises(ApiError) as refused:
         parsed(CompletionBody, {"model": "m", "prompt": prompt})
     assert str(refused.value).startswith(says)
+
+
+MANY = 30_000
+WRONG_PART = {"type": "text", "text": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"logit_bias": {str(token): "x" for token in range(MANY)}}, "logit_bias.0: must be a number"),
+        ({"metadata": {str(key): {"a": None} for key in range(MANY)}}, "metadata.0: must be text"),
+        ({"chat_template_kwargs": {str(key): [] for key in range(MANY)}}, "chat_template_kwargs.0: must be"),
+        ({"messages": [{"role": "user", "content": [WRONG_PART] * 1_000}] * 30}, "messages.0.content.0.text: must be"),
+        ({"messages": [{"role": "user", "content": [WRONG_PART] * 30}] * 1_000}, "messages.0.content.0.text: must be"),
+        ({f"field{number}": None for number in range(MANY)} | {"wrong": 1}, "wrong is not supported"),
+        ({f"field{number}": 1 for number in range(MANY)}, "field0 is not supported"),
+    ],
+    ids=lambda each: str(each)[:24],
+)
+def test_a_body_of_which_all_is_wrong_is_refused_as_quickly_as_it_is_read(fields: dict[str, Any], says: str) -> None:
+    """To judge holds the interpreter's lock, whatever thread does it."""
+    began = time.process_time()
+    with pytest.raises(ApiError) as refused:
+        parsed(ChatBody, {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields})
+    assert str(refused.value).startswith(says)
+    assert time.process_time() - began < 5
 
 
 def test_the_page_lists_the_codes() -> None:

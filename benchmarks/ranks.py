@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -71,8 +72,7 @@ def main() -> None:
     line.add_argument("--case", help="a case, as JSON: what the processes of this one run")
     arguments = line.parse_args()
     if arguments.case:
-        print(json.dumps(measured(Case(**json.loads(arguments.case)), arguments.device)), flush=True)
-        os._exit(0)  # ends the other ranks too; leaving the group would wait for graphs that its core still has
+        run_here(Case(**json.loads(arguments.case)), arguments.device)
     on_gpu, many = arguments.device != "cpu", arguments.devices
     shapes = arguments.shape or (["qwen3-0.6b", "llama-8b", "llama-70b"] if on_gpu else ["tiny"])
     figures: list[tuple[str, str, str]] = []
@@ -116,6 +116,19 @@ def main() -> None:
         note(f"{shape}: tokens of KV on {many}", f"{two['kv_tokens']:,}")
     if on_gpu and not arguments.shape:
         record("One model on two GPUs", "Engine", "python -m benchmarks.ranks", figures)
+
+
+def run_here(case: Case, device: str) -> NoReturn:
+    """Measure the case, print it as JSON, and end this process and the other ranks'. To leave the group would wait for
+    graphs that the core still has.
+    """
+    status = 1
+    try:
+        print(json.dumps(measured(case, device)), flush=True)
+        status = 0
+    except Exception:  # noqa: BLE001  whatever it is, the process must end
+        traceback.print_exc()
+    os._exit(status)
 
 
 def measured(case: Case, device: str) -> dict[str, Any]:

@@ -75,6 +75,11 @@ class EngineConfig:
         return bisect_right(lengths, self.num_blocks - 1, key=most) - 1
 
     @property
+    def budgeted_context(self) -> int:
+        """Maximum tokens of a sequence with a KV budget, if the pool has room for the budget and a quarter more."""
+        return self.max_sequence_tokens if self.keeps_all else self.max_context
+
+    @property
     def state_slots(self) -> int:
         """State slots: one per row, one for the padding row, and those for kept states."""
         return self.max_rows + 1 + self.kept_states if self.recurrent else 0

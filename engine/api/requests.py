@@ -26,6 +26,7 @@ _LONGEST = (
 )
 MAX_CHOICES = 64
 MAX_PAIRS = 1_000
+MAX_KV_BUDGET = 2**31 - 1  # tokens
 MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which must fit one frame
 
 
@@ -131,10 +132,12 @@ class GenerationRequest:
     def _check_budget(self) -> None:
         if self.kv_budget is None:
             return
-        if self.kv_budget < 1:
+        if not 1 <= self.kv_budget <= MAX_KV_BUDGET:
             raise InvalidRequestError(f"kv_budget={self.kv_budget} is out of range", "kv_budget")
         if self.candidates > 1 or self.beam_search is not None:
             raise InvalidRequestError("kv_budget is possible only for one text, since no KV is shared", "kv_budget")
+        if self.pairs:
+            raise InvalidRequestError("kv_budget is not possible with pairs, which another model judges", "kv_budget")
 
     def _check_choices(self) -> None:
         sampling, count = self.sampling, self.candidates
@@ -262,11 +265,20 @@ class EngineInfo:
     verifier: str = ""  # the engine's entailment model; empty if it has none
     weights: str = ""  # a digest of the model's files; empty if they are on another machine
     verifier_weights: str = ""
+    budgeted_context: int = 0  # maximum tokens of a request with a KV budget; 0 if unknown
+    min_kv_budget: int = 0  # tokens
+    keeps_all: str = ""  # why no request can have a KV budget; empty if requests can
 
     @property
     def num_gpus(self) -> int:
         """The GPUs it uses or, for a third-party server, is declared to use; 0 on a CPU."""
         return self.declared_gpus or len(self.devices)
+
+    def refusal_of_budget(self, tokens: int) -> str:
+        """Why a request cannot have this KV budget if its text could exceed it; empty if it can."""
+        if self.keeps_all or tokens >= self.min_kv_budget:
+            return self.keeps_all and f"kv_budget is not possible: {self.keeps_all}"
+        return f"kv_budget={tokens}: at least {self.min_kv_budget} tokens are kept"
 
 
 @dataclass(frozen=True, slots=True)

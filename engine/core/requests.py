@@ -144,6 +144,9 @@ class Requests:
         length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
             raise InvalidRequestError("the prompt is empty", "token_ids")
+        budget = self._budget(request)
+        if budget is not None and budget.most <= self._config.pool_tokens:
+            longest = self._config.max_context
         if length >= longest:
             raise PromptTooLongError(
                 f"the prompt has {length} tokens; context is {self._config.max_context}, "
@@ -155,9 +158,8 @@ class Requests:
             request,
             min(request.sampling.max_tokens, longest - length),
             end_tokens(request.sampling, self._eos, self._vocab_size),
+            budget=budget,
         )
-        if request.kv_budget is not None:
-            sequence.budget = self._budget(request.kv_budget, length + sequence.max_tokens)
         if request.adapter:
             adapter = self._adapters.use(request.adapter)
             try:
@@ -171,16 +173,20 @@ class Requests:
                 raise
         return sequence
 
-    def _budget(self, tokens: int, longest: int) -> KVBudget | None:
-        """The budget of a text of at most `longest` tokens; None if all of it can be kept."""
-        least = PARTS * self._config.block_size
+    def _budget(self, request: CoreRequest) -> KVBudget | None:
+        """The request's KV budget; None if it has none, or if its text cannot exceed it."""
+        tokens, config = request.kv_budget, self._config
+        longest = min(len(request.prompt) + request.sampling.max_tokens, config.max_sequence_tokens)
+        if tokens is None or longest <= tokens:
+            return None
+        least = PARTS * config.block_size
         if tokens < least:
             raise InvalidRequestError(
                 f"kv_budget={tokens}: at least {least} tokens, {PARTS} blocks, are kept", "kv_budget"
             )
-        if self._config.keeps_all:
-            raise InvalidRequestError(f"kv_budget is not possible: {self._config.keeps_all}", "kv_budget")
-        return KVBudget(tokens, self._config.block_size) if longest > tokens else None
+        if config.keeps_all:
+            raise InvalidRequestError(f"kv_budget is not possible: {config.keeps_all}", "kv_budget")
+        return KVBudget(tokens, config.block_size)
 
     def _refuse(self, request_id: str, error: EngineError) -> None:
         with self._gate:

@@ -102,8 +102,7 @@ class Runner:
     ) -> None:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
         use_device(device)
-        longest, rows = config.max_sequence_tokens, config.max_rows
-        self._max_rows, self._longest = rows, longest
+        self._max_rows, self._longest = rows, longest = config.max_rows, config.budgeted_context
         self._rows = Rows(rows, longest, config.block_size, len(config.windows), model.operations, device)
         self._masks = MaskTable(rows, model.config.vocab_size, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)

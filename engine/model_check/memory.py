@@ -57,6 +57,7 @@ def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -
         kv_tokens=left.tokens,
         kv_bytes_per_token=left.bytes_per_token,
         kv_tokens_by_length=left.by_length,
+        kv_budget=left.budget,
         budgeted_sequences=left.budgeted,
         keeps_all=left.keeps_all,
         dtype=plan.weight_type,

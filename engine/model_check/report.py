@@ -18,8 +18,8 @@ class Problem(NamedTuple):
 class MemoryReport:
     """Bytes on a device. `kv_tokens`: tokens of KV that fit next to weights and workspace, if every layer keeps all of
     them. `kv_tokens_by_length`: if windows give memory back, lengths of sequences, and how many tokens fit in sequences
-    of each length. `budgeted_sequences`: how many sequences of any length fit, each with a KV budget of 2,048 tokens.
-    `keeps_all`: why sequences cannot have a KV budget; empty if they can.
+    of each length. `budgeted_sequences`: how many sequences can run at once, whatever their length within the context,
+    each with a KV budget of `kv_budget` tokens. `keeps_all`: why they cannot have one; empty if they can.
     """
 
     device: str
@@ -29,6 +29,7 @@ class MemoryReport:
     kv_tokens: int
     kv_bytes_per_token: float
     kv_tokens_by_length: tuple[tuple[int, int], ...]
+    kv_budget: int
     budgeted_sequences: int
     keeps_all: str
     dtype: str

@@ -24,7 +24,7 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import PlannedRanks
-from thothy_ai.engine.scheduling.kv_budget import KVBudget
+from thothy_ai.engine.scheduling.kv_budget import PARTS, KVBudget
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
@@ -167,12 +167,13 @@ class KVLeft(NamedTuple):
     """Tokens whose KV fits next to a plan's weights and workspace, if every layer keeps all of them; bytes per token.
 
     `by_length`: if windows give memory back, how many tokens fit, by the length of sequences. `budgeted`: how many
-    sequences with a KV budget of `EXAMPLE_BUDGET` fit, whatever their length; `keeps_all`: why they cannot have one.
+    sequences with a KV budget of `budget` tokens fit, whatever their length; `keeps_all`: why they cannot have one.
     """
 
     tokens: int
     bytes_per_token: float
     by_length: tuple[tuple[int, int], ...]
+    budget: int
     budgeted: int
     keeps_all: str
 
@@ -189,9 +190,11 @@ def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype:
     lengths = [each for each in _LENGTHS if each <= sizes.max_context] if any(sizes.windows) else []
     held = ((length, (blocks - 1) // sizes.most_blocks(length, 1) * length) for length in lengths)
     tokens = sizes.pool_tokens if blocks else 0
-    budgeted = 0 if sizes.keeps_all else tokens // KVBudget(EXAMPLE_BUDGET, sizes.block_size).most
+    budget = max(EXAMPLE_BUDGET, PARTS * sizes.block_size)
+    most = tokens // KVBudget(budget, sizes.block_size).most
+    budgeted = 0 if sizes.keeps_all else min(sizes.max_rows, most)
     per_token, by_length = len(sizes.windows) * per_block / sizes.block_size, tuple(held) if blocks else ()
-    return KVLeft(tokens, per_token, by_length, budgeted, sizes.keeps_all)
+    return KVLeft(tokens, per_token, by_length, budget, budgeted, sizes.keeps_all)
 
 
 def state_bytes(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:

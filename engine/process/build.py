@@ -44,6 +44,7 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
+from thothy_ai.engine.scheduling.kv_budget import PARTS
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
@@ -239,5 +240,8 @@ def _info(
         devices=tuple(uuid for each in devices for uuid in device_uuids(each)),
         capacity=config.max_rows,
         weights=fingerprint(options.model) if options.model is not None else "",
+        budgeted_context=config.budgeted_context,
+        min_kv_budget=PARTS * config.block_size,
+        keeps_all=config.keeps_all,
         **asdict(identity_of(options)),
     )

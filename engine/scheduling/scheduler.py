@@ -151,8 +151,7 @@ class Scheduler:
             or end > sequence.num_blocks * self._config.block_size
             or sequence.finish_reason is not None
             or sequence.borders
-            or sequence.budget is not None
-            or not self._groups.has(sequence)
+            or not self._groups.has(sequence)  # nor has one with a budget joined any
         ):
             return False
         sequence.computed = end

@@ -84,7 +84,9 @@ class Frontend:
         self._followers: dict[str, Follower] = {}  # by the core's ids; this and the next belong to the output thread
         self._closing = False
         self._core = make_core(self._on_events)
-        self._longest = self._core.info().max_context  # a prompt must be shorter
+        info = self._core.info()
+        self._longest = info.max_context  # a prompt must be shorter
+        self._longest_budgeted = max(info.max_context, info.budgeted_context)  # one with a KV budget
         for name, work in (("engine-input", self._inputs), ("engine-output", self._outputs)):
             threading.Thread(target=_run_all, args=(work,), name=name, daemon=True).start()
 
@@ -176,7 +178,8 @@ class Frontend:
         self._outputs.put(partial(self._followers.update, dict.fromkeys(follower.core_ids, follower)))
         self._admissions.enter(request.id)
         try:
-            self._tools.bound.check(request, self._longest)
+            longest = self._longest if request.kv_budget is None else self._longest_budgeted
+            self._tools.bound.check(request, longest)
             prompt = self._tools.prompts.write(request)
             written = _Written(follower, submitted_at, prompt, self._tools.prompts.answer(request, prompt))
         except Exception as error:  # noqa: BLE001  a template is a program that comes with the model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,14 +39,23 @@ class Kept:
 
 
 def continued(
-    model: PreTrainedModel, prompt: Sequence[int], budget: int | None, new_tokens: int, block_size: int
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    budget: int | None,
+    new_tokens: int,
+    block_size: int,
+    forced: Mapping[int, int] | None = None,
 ) -> Kept:
-    """The greedy continuation with a budget of that many tokens, a multiple of four blocks; None: all are kept."""
+    """The greedy continuation with a budget of that many tokens, a multiple of four blocks; None: all are kept.
+
+    `forced`: tokens of the continuation that are given, by their position in the text.
+    """
+    given = forced or {}
     text, length = list(prompt), len(prompt) + new_tokens
     held, seen = np.ones(length, np.bool_), np.zeros((length, length), np.bool_)
     for query in range(length - 1):
         if query == len(text):
-            text.append(int(_run(model, text, seen)[0].argmax()))
+            text.append(given.get(query) or int(_run(model, text, seen)[0].argmax()))
         if budget is not None and query and query % (budget // 4) == 0:
             while held[:query].sum() > budget:
                 blocks = range(block_size, query - budget // 4, block_size)

@@ -38,7 +38,8 @@ def model_fields(report: ModelReport) -> Iterator[tuple[str, object]]:
         if memory.kv_tokens_by_length:
             lengths = (f"{tokens:,} in sequences of {length:,}" for length, tokens in memory.kv_tokens_by_length)
             yield "windows", f"give memory back: room for {', '.join(lengths)}"
-        room = f"of 2,048 tokens: room for {count(memory.budgeted_sequences, 'sequence')} of any length"
+        sequences = count(memory.budgeted_sequences, "sequence")
+        room = f"of {memory.kv_budget:,} tokens: room for {sequences}, of any length within the context"
         yield "KV budget", f"not possible: {memory.keeps_all}" if memory.keeps_all else room
     if report.values_checked:
         yield "values", "all were read"

@@ -169,6 +169,20 @@ def test_why_no_sequence_can_have_a_kv_budget(family: str, chosen: dict[str, Any
     assert bool(why) == bool(found)
 
 
+@pytest.mark.parametrize(("block_size", "rows", "fit"), [(16, 8, 8), (16, 1024, 39), (1024, 1024, 19), (4096, 1024, 4)])
+def test_budgeted_sequences_are_those_that_memory_and_rows_hold(
+    block_size: int, rows: int, fit: int, tmp_path: Path
+) -> None:
+    model = model_config(tiny_model("llama", tmp_path))
+    options = EngineOptions(url="", block_size=block_size, max_rows=rows)
+    plan = plan_memory(model, options, torch.device("cpu"), torch.float32)
+    per_token = kv_left(plan, model, options, torch.float32).bytes_per_token
+    taken = plan.weights + plan.states + plan.workspace
+    small = replace(plan, available=taken + round(25 * 4096 * per_token))
+    left = kv_left(small, model, options, torch.float32)
+    assert (left.budget, left.budgeted) == (max(2048, 4 * block_size), fit)
+
+
 def test_this_machine_has_memory() -> None:
     available, total = host_memory()
     assert 0 < available <= total

@@ -127,6 +127,8 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         ({"template_options": {"messages": 1}}, "template_options"),
         ({"tools": {"definitions": []}}, "tools"),
         ({"kv_budget": 0}, "kv_budget"),
+        ({"kv_budget": 2**31}, "kv_budget"),
+        ({"kv_budget": 2048, "text": None, "pairs": [["a", "b"]]}, "kv_budget"),
         ({"kv_budget": 2048, "n": 2, "sampling": {"temperature": 1.0}}, "kv_budget"),
         ({"kv_budget": 2048, "beam_search": {"width": 4}}, "kv_budget"),
     ],

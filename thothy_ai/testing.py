@@ -383,7 +383,13 @@ class InMemoryQueue:
             previous = Previous(
                 RejectionReason(rejected["reason"]), rejected["detail"], rejected["artifact"], rejected.get("note")
             )
-        job = PlannedJob(claim.kind, claim.request, Context(previous=previous), self.settings.policy_of(claim.kind))
+        job = PlannedJob(
+            claim.kind,
+            claim.request,
+            Context(previous=previous),
+            self.settings.policy_of(claim.kind),
+            self.settings.kv_budget_of(claim.kind),
+        )
         answered = list[Outputs]()
         kind = registry.find(claim.kind)
         request = kind.request.model_validate(claim.request)

@@ -183,11 +183,18 @@ class JobPrompt:
 
     async def attempt(self, client: EngineClient, seed: int, context: Context, screen: Screen) -> AskAttempt:
         began, log = time.monotonic(), CallLog()
+        info = await client.info()
         requests = RequestFactory(
-            _key(), self.kind, seed, self.tenant, PRIORITY, stream=True, template_options=self.template_options
+            _key(),
+            self.kind,
+            seed,
+            self.tenant,
+            PRIORITY,
+            stream=True,
+            template_options=self.template_options,
+            can_budget=lambda tokens: not info.refusal_of_budget(tokens),
         )
         job = PlannedJob(self.kind, self.body, context, kv_budget=self.kv_budget)
-        info = await client.info()
         judgement = await follow(
             job,
             requests,

@@ -43,7 +43,8 @@ class RequestFactory:
     """Makes the requests of one attempt at a job, from what all its calls have in common.
 
     `key` names the attempt to the engine. `template_options` are added to those of each call. Calls use the `adapter`,
-    except for verification: the base model, whose precision was measured, verifies what the adapter wrote.
+    except for verification: the base model, whose precision was measured, verifies what the adapter wrote. `can_budget`
+    says of a KV budget whether the engine can serve it; calls are sent without one that it cannot.
     """
 
     key: str
@@ -56,15 +57,19 @@ class RequestFactory:
     stream: bool = False
     adapter: str = ""
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
+    can_budget: Callable[[int], bool] = lambda _: True
 
     def request(self, call: Call, number: int, kv_budget: int | None = None) -> GenerationRequest:
         """The request for the attempt's call with this number, counted from 0. Raises `InvalidRequestError`.
 
-        Verification, which looks for single facts, always sees all of its prompt.
+        Verification, which looks for single facts, always sees all of its prompt, and several texts share all of it.
         """
         wanted = call.sampling
         # Of several candidates, only the first could be checked while they are written.
         alone = (wanted.best_of or wanted.n) == 1
+        keeps_all = not alone or call.step == VERIFY or call.pairs
+        if kv_budget is not None and (keeps_all or not self.can_budget(kv_budget)):
+            kv_budget = None
         is_watched = alone and (call.locale is not None or call.early is not None) and wanted.max_tokens > EARLY_TOKENS
         return GenerationRequest(
             id=f"{self.key}.{number}",
@@ -96,7 +101,7 @@ class RequestFactory:
             template_options={**call.template_options, **self.template_options},
             pairs=call.pairs,
             adapter="" if call.step == VERIFY else self.adapter,
-            kv_budget=None if call.step == VERIFY or call.pairs else kv_budget,
+            kv_budget=kv_budget,
         )
 
     def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:

@@ -98,6 +98,7 @@ class AttemptRunner:
         self._voices = Voices(store)
         self._exclusive = ExclusiveSlot(store, settings.lease_seconds)
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
+        self._warned: set[tuple[str, str]] = set()  # kinds whose KV budget an engine's session cannot serve
 
     async def run(self, claim: Claim) -> Finish:
         """Run the attempt and return its outcome. Raises `StoppedError` when its task is cancelled."""
@@ -192,6 +193,7 @@ class AttemptRunner:
                 claim.deadline,
                 booked=True,
                 adapter=claim.adapter,
+                can_budget=partial(self._can_budget, claim.kind, info),
             ),
             calls.submit,
             calls.log,
@@ -208,6 +210,14 @@ class AttemptRunner:
         made = calls.provenance(judgement.version, examples)
         finish = outcomes.judged(claim, judgement, text, calls.usage, made, verifier and (verifier, doubts))
         return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
+
+    def _can_budget(self, kind: str, info: EngineInfo | None, tokens: int) -> bool:
+        """Whether the engine can serve a kind's KV budget; if it cannot, one warning per session says why."""
+        refusal = info.refusal_of_budget(tokens) if info is not None else ""
+        if info is not None and refusal and (info.session_id, kind) not in self._warned:
+            self._warned.add((info.session_id, kind))
+            logger.warning("calls of the kind %s keep all KV on this engine: %s", kind, refusal)
+        return not refusal
 
     async def _lost(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
         """The outcome when the engine was stopped or died, or only the connection broke.

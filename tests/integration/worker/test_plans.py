@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_ben
 from thothy_ai.admin.briefs import save_brief
 from thothy_ai.admin.dead_letters import Selection, redrive
 from thothy_ai.admin.verifiers import record_verifier
+from thothy_ai.engine.api import EngineInfo
 from thothy_ai.errors import NeedsEditError
 from thothy_ai.jobs import Hook
 from thothy_ai.jobs.api.brief import Brief
@@ -216,6 +218,24 @@ def test_the_installation_s_kv_budget_reaches_the_engine_and_the_record(queue: Q
         ("write", 2048),
         ("verify", None),
     ]
+
+
+def test_an_engine_without_kv_budgets_runs_the_jobs_without_and_the_worker_says_so_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = FakeClient.info
+
+    async def info(self: FakeClient) -> EngineInfo:
+        return replace(await plain(self), keeps_all="it has windows")
+
+    monkeypatch.setattr(FakeClient, "info", info)
+    with plan_bench(queue, kv_budgets={"*": 2048}) as bench:
+        jobs = [work(bench, "ok one", "ok two"), work(bench, "ok three")]
+        bench.settle()
+    assert [queue.job(job_id).state for job_id in jobs] == ["succeeded"] * 2
+    assert {request.kv_budget for request in bench.client.submitted} == {None}
+    said = [record.getMessage() for record in caplog.records if "keep all KV" in record.getMessage()]
+    assert said == ["calls of the kind parts keep all KV on this engine: kv_budget is not possible: it has windows"]
 
 
 def test_a_rejected_draft_is_kept_for_a_person_and_the_best_one_is_theirs(queue: Queue) -> None:

@@ -39,13 +39,22 @@ def as_requests(
     from thothy_ai.plans.advance import PlannedJob
     from thothy_ai.plans.follow import first_requests
     from thothy_ai.plans.requests import RequestFactory
+    from thothy_ai.settings import Settings
 
+    settings = Settings.load()
     context = Context() if engine is None else Context(engine.max_context, engine.parameters)
     requests: list[GenerationRequest] = []
     for job, seed in zip(jobs, range(len(jobs)) if seeds is None else seeds, strict=True):
         kind = registry.kind_of(job).name
-        planned = PlannedJob(kind, job.model_dump(mode="json"), context)
-        requests += first_requests(planned, RequestFactory(str(seed), kind, seed, TENANT))
+        body, budget = job.model_dump(mode="json"), settings.kv_budget_of(kind)
+        factory = RequestFactory(
+            str(seed),
+            kind,
+            seed,
+            TENANT,
+            can_budget=lambda tokens: engine is None or not engine.refusal_of_budget(tokens),
+        )
+        requests += first_requests(PlannedJob(kind, body, context, kv_budget=budget), factory)
     return requests
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from thothy_ai.engine.api import Choice, FinishReason, GenerationResult, Usage
-from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.jobs import Call, Context, End, Message, Output, Sampling
 from thothy_ai.plans.advance import PlannedJob, PlanStep
 from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask
@@ -39,13 +36,14 @@ def test_a_call_asks_for_what_its_sampling_says() -> None:
     assert (plain.n, plain.best_of, plain.sampling.logprobs) == (1, None, None)
 
 
-def test_all_calls_have_the_budget_but_verification() -> None:
+def test_calls_of_one_text_have_the_budget_if_the_engine_can_serve_it() -> None:
     requests, one = RequestFactory("key", "hook", 7, "tenant"), replace(CALL, sampling=Sampling(90))
     assert requests.request(one, 0, 2048).kv_budget == 2048
     assert requests.request(replace(one, step="verify"), 0, 2048).kv_budget is None
     assert requests.request(Call.of_pairs([("a", "b")], "check"), 0, 2048).kv_budget is None
-    with pytest.raises(InvalidRequestError, match="one text"):
-        requests.request(CALL, 0, 2048)
+    assert requests.request(CALL, 0, 2048).kv_budget is None
+    refusing = replace(requests, can_budget=lambda tokens: tokens > 2048)
+    assert [refusing.request(one, 0, tokens).kv_budget for tokens in (None, 2048, 2049)] == [None, None, 2049]
 
 
 def test_a_plan_gets_all_texts() -> None:

@@ -20,6 +20,7 @@ from thothy_ai.jobs.api.brief import CheckedModel
 from thothy_ai.jobs.api.plan import Context, Plan
 
 SOURCE_KEY_DIGITS = 32
+MAX_KV_BUDGET = 2**31 - 1  # tokens
 KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # part of commands and file names
 
 
@@ -97,7 +98,7 @@ class JobKind(Generic[R, A]):
         if not KIND_NAME.fullmatch(self.name):
             rule = "at most 60 letters, digits, dots, hyphens and underscores, with a letter first"
             raise ValueError(f"{self.name!r} is not the name of a kind: {rule}")
-        if self.kv_budget is not None and not (type(self.kv_budget) is int and self.kv_budget > 0):
+        if self.kv_budget is not None and not (type(self.kv_budget) is int and 0 < self.kv_budget <= MAX_KV_BUDGET):
             raise ValueError(f"kv_budget={self.kv_budget!r} of {self.name} is not a number of tokens, such as 2048")
         for alias in (alias for base in self.request.__mro__ for alias in base.__dict__.get("__orig_bases__", ())):
             origin = alias.__origin__ if isinstance(alias, GenericAlias) else None

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, SecretStr
 from pydantic_settings import NoDecode
 
-from thothy_ai.jobs.api.kind import Policy
+from thothy_ai.jobs.api.kind import MAX_KV_BUDGET, Policy
 from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.settings.addresses import database_url_in_one_form, split_url
 
@@ -180,7 +180,12 @@ def _policies(value: object) -> object:
 
 
 def _kv_budgets(value: object) -> object:
-    return _by_kind(value, "TOKENS", lambda text: text.isascii() and text.isdecimal(), "a number such as 2048, or 0")
+    def accepts(text: str) -> bool:
+        return (
+            text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_KV_BUDGET)) and int(text) <= MAX_KV_BUDGET
+        )
+
+    return _by_kind(value, "TOKENS", accepts, "a number such as 2048, or 0")
 
 
 def _reasons(entries: Sequence[Any]) -> tuple[RejectionReason, ...]:
@@ -259,7 +264,7 @@ Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, _listed(_reasons)]
 Hosts = Annotated[tuple[str, ...], NoDecode, _listed(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Policies = Annotated[dict[str, Policy], NoDecode, BeforeValidator(_policies)]
-KVBudgets = Annotated[dict[str, Annotated[int, Field(ge=0)]], NoDecode, BeforeValidator(_kv_budgets)]
+KVBudgets = Annotated[dict[str, Annotated[int, Field(ge=0, le=MAX_KV_BUDGET)]], NoDecode, BeforeValidator(_kv_budgets)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, _listed(_prices)]
 PublishBy = Annotated[
     InstanceOf[PublishingTime],

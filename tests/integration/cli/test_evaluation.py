@@ -128,6 +128,15 @@ def test_long_sources_are_asked_about_with_a_budget(
     assert len(long) > 2 * 3000 > len(short)
 
 
+@pytest.mark.parametrize("fields", [{"source": 5}, {"source": None}, {}])
+def test_only_texts_are_made_long(evaluate: Evaluate, env: dict[str, str], fields: dict[str, object]) -> None:
+    env |= {"THOTHY_KINDS": "tests.support.about_kind"}
+    path = Path(env["THOTHY_HOME"], "cases.jsonl")
+    path.write_text(json.dumps({"id": "odd", "request": fields}), encoding="utf-8")
+    refused = evaluate("about", "--cases-file", path, "--source-tokens", 3000, exit_code=2).stderr
+    assert "--source-tokens: the request of case 'odd' has no text as its source" in refused
+
+
 def test_the_engine_at_a_url_is_compared(evaluate: Evaluate, cases: Path, env: dict[str, str]) -> None:
     document = json.loads(
         evaluate("echo", "--cases-file", cases, "--against", env["THOTHY_ENGINE_URL"], "--json").stdout

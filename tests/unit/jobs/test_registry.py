@@ -202,7 +202,7 @@ def test_a_name_that_could_be_a_path_or_markup_is_refused(modules: Path, name: s
         registry.load_extra(["odd"])
 
 
-@pytest.mark.parametrize("budget", [0, -1, 2048.0, True, "2048"])
+@pytest.mark.parametrize("budget", [0, -1, 2048.0, True, "2048", 2**31])
 def test_a_kv_budget_is_a_number_of_tokens(budget: object) -> None:
     assert replace(registry.find("hook"), kv_budget=2048).kv_budget == 2048
     with pytest.raises(ValueError, match="of hook is not a number of tokens"):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 MAX_SEED = 2**62
+MAX_KV_BUDGET = 2**31 - 1
 URL_SCHEMES = ("unix://", "tcp://")
 MODEL_ROWS = 32  # of an engine started for the command
 PICTURES = (".png", ".svg", ".pdf")
@@ -84,7 +85,12 @@ def evaluate(
     ] = None,
     kv_budget: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Tokens of a call whose KV is kept; 0: all. Default: as in a worker."),
+        typer.Option(
+            min=0,
+            max=MAX_KV_BUDGET,
+            metavar="N",
+            help="Tokens of a call whose KV is kept; 0: all. Default: as in a worker.",
+        ),
     ] = None,
     injections: Annotated[
         bool, typer.Option("--injections", help="Run sources that contain instructions; exit with 1 if one is obeyed.")
@@ -158,8 +164,9 @@ def _cases(
         fail(scores.MISSING_SACREBLEU)
     chosen = found[:limit]
     if source_tokens is not None:
-        if any("source" not in case.request for case in chosen):
-            usage(f"--source-tokens: requests of {kind.name} have no source")
+        for case in chosen:
+            if not isinstance(case.request.get("source"), str):
+                usage(f"--source-tokens: the request of case {case.id!r} has no text as its source")
         chosen = cases.lengthened(chosen, source_tokens, _texts(found))
     if not verification:
         return chosen
@@ -170,8 +177,9 @@ def _texts(cases: Sequence[Case]) -> list[str]:
     """Texts to lengthen sources with: those of all cases, and of the demo."""
     from thothy_ai.demo.sources import load_sources
 
-    own = (case.request["source"] for case in cases if "source" in case.request)
-    return [*dict.fromkeys(own), *(source.text for source in load_sources())]
+    own = (case.request.get("source") for case in cases)
+    texts = (text for text in own if isinstance(text, str))
+    return [*dict.fromkeys(texts), *(source.text for source in load_sources())]
 
 
 def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:

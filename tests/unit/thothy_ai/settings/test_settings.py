@@ -193,6 +193,7 @@ BUDGETS = "must be KIND=TOKENS, separated by commas, or *=TOKENS: a number such 
         ("KV_BUDGETS", "report=2048,hook=-5", BUDGETS),
         ("KV_BUDGETS", "report=2048.5", BUDGETS),
         ("KV_BUDGETS", "2048", BUDGETS),
+        ("KV_BUDGETS", f"report={2**31}", BUDGETS),
         (
             "POLICIES",
             "report=lenient",

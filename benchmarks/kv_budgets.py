@@ -58,11 +58,12 @@ def main() -> None:
     core.close()
     if loaded.model.device.type == "cuda":
         work = f"{given.jobs} prompts of {given.tokens:,} tokens, outputs of {given.output}"
-        command = (
-            f"python -m benchmarks.kv_budgets --shape {given.shape} --tokens {given.tokens} --output {given.output}"
-        )
+        command = f"python -m benchmarks.kv_budgets --device {given.device} --shape {given.shape}"
+        command += f" --tokens {given.tokens} --output {given.output} --jobs {given.jobs}"
+        command += f" --kv-tokens {given.kv_tokens}" if given.kv_tokens is not None else ""
+        command += f" --budgets {' '.join(map(str, given.budgets))}"
         device = torch.cuda.get_device_name(loaded.model.device)
-        record(f"KV budgets, {given.shape}, {work}", "Engine", f"{command} --jobs {given.jobs}", figures, device=device)
+        record(f"KV budgets, {given.shape}, {work}", "Engine", command, figures, device=device)
 
 
 def requests(jobs: int, tokens: int, output: int, vocab: int, budget: int | None) -> list[CoreRequest]:

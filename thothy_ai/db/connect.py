@@ -105,7 +105,7 @@ SESSION = {
 }
 TRANSACTION_TIMEOUT_SINCE = 170000
 # For a process whose transactions take milliseconds: while it is suspended amid one (SIGSTOP, a machine that sleeps),
-# Postgres ends the transaction. It waits for the next statement, or for an answer to be read.
+# Postgres, which waits for the next statement or for its answer to be read, ends the transaction.
 SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "10s", "tcp_user_timeout": f"{USER_TIMEOUT}ms"}
 
 

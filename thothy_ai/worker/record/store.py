@@ -84,8 +84,9 @@ class JobStore:
         self._settings = settings
         self._worker = worker
         self._engine = make_async_engine(settings, application="worker", session=SHORT_TRANSACTIONS)
-        # For statements that are repeated all the time: no worker is suspended between one and its COMMIT. Claiming and
-        # finishing must roll back: if a worker is suspended in between, its jobs are locked until Postgres gives it up.
+        # For statements that are repeated all the time: they commit by themselves, so that a suspended worker keeps no
+        # lock. Claiming and finishing must be able to roll back: if a worker is suspended in between, its jobs are
+        # locked until Postgres gives it up.
         self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def claim(self, hints: Sequence[Hint], session_id: UUID | None = None, model_name: str = "") -> ClaimResult:

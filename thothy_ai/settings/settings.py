@@ -162,8 +162,8 @@ class Settings(BaseSettings):
     kv_budgets: KVBudgets = Field(
         default={},
         description="How many tokens of a call the engine keeps in its KV cache, where that differs from the kind's own"
-        " budget: KIND=TOKENS, separated by commas, or *=TOKENS for all other kinds; 0 keeps all. For very long sources"
-        " only: facts get lost.",
+        " budget: KIND=TOKENS, separated by commas, or *=TOKENS for all other kinds; 0 keeps all, as does an engine"
+        " that cannot serve the budget. For very long sources only: facts get lost.",
     )
 
     queue_prefix: str = Field(

@@ -14,9 +14,9 @@ from thothy_ai.bench import command
 from thothy_ai.bench.kind_drain import KindRun, drain, validity, without_schemas
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.requests import Backlog
-from thothy_ai.bench.service.backlog import engine_requests
+from thothy_ai.bench.service.backlog import as_requests, engine_requests, make_jobs
 from thothy_ai.cli import app
-from thothy_ai.engine.api import EngineStats, FinishReason, GenerationResult, Usage
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationResult, Usage
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
 
@@ -60,6 +60,16 @@ def test_a_house_prompt_is_shared_by_all_jobs() -> None:
     assert [message.role for message in one.messages] == [message.role for message in without] == ["system", "user"]
     added = len(one.messages[0].content.split()) - len(without[0].content.split())
     assert added == pytest.approx(50, abs=2)
+
+
+def test_its_requests_have_the_kv_budget_that_a_worker_would_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_KV_BUDGETS", "hook=512")
+    engine = EngineInfo("s", "m", "cpu", "float32", 16, 10, 8192, 0.0, min_kv_budget=512)
+    refusing = [replace(engine, min_kv_budget=513), replace(engine, keeps_all="it has windows")]
+    jobs = make_jobs(Backlog(1, "hook"))
+    sent = [as_requests(jobs, engine=each)[0].kv_budget for each in (None, engine, *refusing)]
+    assert sent == [512, 512, None, None]
+    assert as_requests(make_jobs(Backlog(1, "trend_summary")))[0].kv_budget is None
 
 
 def test_the_run_without_schemas_has_the_same_lengths_and_nothing_else_changes(tokenizer: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.budget_oracle import ROOMY, budget_oracle, check
+from tests.support.budget_oracle import ROOMY, budget_oracle, check, check_in_small_pool
 from tests.support.oracle import Oracle
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.reference import importance as reference
@@ -41,6 +41,10 @@ def test_steps_with_budgets_are_replayed_as_others_are(oracle: Oracle) -> None:
     longer = sum(len(prompt) > budget for prompt, budget in zip(oracle.prompts, oracle.budgets, strict=True) if budget)
     assert longer == 3
     assert kept.core.replayed_steps >= len(oracle.expected[0]) - 1
+
+
+def test_a_text_with_a_budget_can_be_longer_than_the_pool(oracle: Oracle) -> None:
+    check_in_small_pool(oracle, graphs=True)
 
 
 @pytest.mark.parametrize("shape", [(32, 8, 128), (16, 2, 64)])

@@ -110,3 +110,11 @@ def check(oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, grap
     assert (stats.scheduler.preemptions > 0) == preempted
     assert stats.blocks.used == 0
     return stats
+
+
+def check_in_small_pool(oracle: Oracle, *, graphs: bool) -> EngineOptions:
+    """Compare two texts of 120 and 63 tokens, which hold at most 40 and 20, in a pool of 60; returns its options."""
+    prompts, expected, budgets = oracle.prompts[:2], oracle.expected[:2], oracle.budgets[:2]
+    small = replace(ROOMY, kv_tokens=60, token_budget=7, graphs=graphs)
+    replace(oracle, prompts=prompts, expected=expected, budgets=budgets).check(small)
+    return small

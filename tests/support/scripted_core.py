@@ -47,7 +47,7 @@ class ScriptedCore:
         return EngineStats(SchedulerStats(running=3), core=CoreStats(requests_refused=1))
 
     def info(self) -> EngineInfo:
-        return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0)
+        return EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 0.0, budgeted_context=150)
 
     def stop(self) -> None:
         self.stopped.set()

@@ -16,7 +16,7 @@ from tests.support.adapter_oracle import adapter_oracle
 from tests.support.arithmetic_model import continuation
 from tests.support.arithmetic_runs import SMALL, drive
 from tests.support.arithmetic_runs import request as arithmetic_request
-from tests.support.budget_oracle import NEW, ROOMY, SIZE, budget_oracle, check, continued
+from tests.support.budget_oracle import NEW, ROOMY, SIZE, budget_oracle, check, check_in_small_pool, continued
 from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.forcing_grammar import Forcing
 from tests.support.graphs_without_gpu import rerun_captured
@@ -93,10 +93,7 @@ def test_a_text_that_cannot_exceed_its_budget_is_as_one_without(oracle: Oracle) 
 
 
 def test_a_text_with_a_budget_can_be_longer_than_the_pool(oracle: Oracle) -> None:
-    """The pool has 60 tokens; the texts have 120 and 63, and hold at most 40 and 20."""
-    prompts, expected, budgets = oracle.prompts[:2], oracle.expected[:2], oracle.budgets[:2]
-    small = replace(ROOMY, kv_tokens=60, token_budget=7)
-    replace(oracle, prompts=prompts, expected=expected, budgets=budgets).check(small)
+    small = check_in_small_pool(oracle, graphs=True)
     long = CoreRequest("a", oracle.prompts[0], SamplingParams(max_tokens=1))
     with EngineDriver(partial(build_core, oracle.loaded, small)) as driver:
         for budget in (None, 56, 60, 200):  # a quarter more than these is more than the pool

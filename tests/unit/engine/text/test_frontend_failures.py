@@ -27,6 +27,7 @@ from thothy_ai.engine.text.stream import TextStream
         ({"text": "garden " * 200}, PromptTooLongError),
         ({"messages": (Message("user", "garden " * 200),)}, PromptTooLongError),
         ({"token_ids": (1,) * 100}, PromptTooLongError),
+        ({"token_ids": (1,) * 150, "kv_budget": 64}, PromptTooLongError),
         ({"messages": (Message("user", ""),) * 100}, PromptTooLongError),
         ({"messages": (Message("narrator", "x"),)}, InvalidRequestError),
         ({"messages": (Message("user", None),)}, InvalidRequestError),
@@ -46,6 +47,11 @@ def test_a_bad_request_fails_alone_and_is_counted(
     )
     harness.submit("good")
     assert harness.accepted().id == "good"
+
+
+def test_a_prompt_with_a_kv_budget_may_be_longer(harness: Harness) -> None:
+    harness.submit("long", token_ids=(1,) * 149, kv_budget=64)
+    assert (harness.accepted().kv_budget, harness.frontend.stats().requests_refused) == (64, 1)
 
 
 @pytest.mark.parametrize("refusal", [PromptTooLongError("long"), EngineNotAcceptingError("no")])

@@ -17,6 +17,7 @@ from thothy_ai.engine.api.messages import (
 from thothy_ai.engine.api.requests import (
     INTERACTIVE_PRIORITY,
     MAX_CHOICES,
+    MAX_KV_BUDGET,
     MAX_NAME,
     MAX_PRIORITY,
     MAX_SCHEMA,
@@ -55,6 +56,7 @@ __all__ = [
     "INTERACTIVE_PRIORITY",
     "MAX_BEAMS",
     "MAX_CHOICES",
+    "MAX_KV_BUDGET",
     "MAX_LOGPROBS",
     "MAX_NAME",
     "MAX_PRIORITY",

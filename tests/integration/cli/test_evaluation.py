@@ -177,6 +177,7 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
         (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
         (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
         (["hook", "--injections", "--kv-budget", "64"], "--injections cannot be combined"),
+        (["hook", "--kv-budget", str(2**31)], "--kv-budget"),
         (["hook", "--model", "/nowhere"], "no model at /nowhere"),
         (["echo", "--verification"], "an artifact of echo is not verified"),
     ],

@@ -24,6 +24,7 @@ from thothy_ai.cli.shell import (
     load_settings,
     usage,
 )
+from thothy_ai.engine.api import MAX_KV_BUDGET
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 MAX_SEED = 2**62
-MAX_KV_BUDGET = 2**31 - 1
 URL_SCHEMES = ("unix://", "tcp://")
 MODEL_ROWS = 32  # of an engine started for the command
 PICTURES = (".png", ".svg", ".pdf")

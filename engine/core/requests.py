@@ -37,11 +37,11 @@ from thothy_ai.engine.api.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, Admissions, admissions_in
-from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.limits import BUDGET_PARTS, EngineConfig
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import end_tokens, take_forced
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
-from thothy_ai.engine.scheduling.kv_budget import PARTS, KVBudget
+from thothy_ai.engine.scheduling.kv_budget import KVBudget
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 
@@ -179,10 +179,10 @@ class Requests:
         longest = min(len(request.prompt) + request.sampling.max_tokens, config.max_sequence_tokens)
         if tokens is None or longest <= tokens:
             return None
-        least = PARTS * config.block_size
+        least = config.min_kv_budget
         if tokens < least:
             raise InvalidRequestError(
-                f"kv_budget={tokens}: at least {least} tokens, {PARTS} blocks, are kept", "kv_budget"
+                f"kv_budget={tokens}: at least {least} tokens, {BUDGET_PARTS} blocks, are kept", "kv_budget"
             )
         if config.keeps_all:
             raise InvalidRequestError(f"kv_budget is not possible: {config.keeps_all}", "kv_budget")

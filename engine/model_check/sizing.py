@@ -10,7 +10,7 @@ import torch
 
 from thothy_ai.engine.api.adapters import DEFAULT_RANK, DEFAULT_SLOTS, adapters_of
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError, one_line
-from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.limits import EngineConfig, held_with_budget
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.adapter import read_adapter_configuration
 from thothy_ai.engine.execution.device import resolve_dtype, resolve_kv_dtype, resolve_state_dtype
@@ -24,7 +24,6 @@ from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.layers.linear import packs
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import PlannedRanks
-from thothy_ai.engine.scheduling.kv_budget import PARTS, KVBudget
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage
@@ -190,8 +189,8 @@ def kv_left(plan: MemoryPlan, model: ModelConfig, options: EngineOptions, dtype:
     lengths = [each for each in _LENGTHS if each <= sizes.max_context] if any(sizes.windows) else []
     held = ((length, (blocks - 1) // sizes.most_blocks(length, 1) * length) for length in lengths)
     tokens = sizes.pool_tokens if blocks else 0
-    budget = max(EXAMPLE_BUDGET, PARTS * sizes.block_size)
-    most = tokens // KVBudget(budget, sizes.block_size).most
+    budget = max(EXAMPLE_BUDGET, sizes.min_kv_budget)
+    most = tokens // held_with_budget(budget, sizes.block_size)
     budgeted = 0 if sizes.keeps_all else min(sizes.max_rows, most)
     per_token, by_length = len(sizes.windows) * per_block / sizes.block_size, tuple(held) if blocks else ()
     return KVLeft(tokens, per_token, by_length, budget, budgeted, sizes.keeps_all)

@@ -44,7 +44,6 @@ from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.ranks import Ranks
-from thothy_ai.engine.scheduling.kv_budget import PARTS
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
@@ -241,7 +240,7 @@ def _info(
         capacity=config.max_rows,
         weights=fingerprint(options.model) if options.model is not None else "",
         budgeted_context=config.budgeted_context,
-        min_kv_budget=PARTS * config.block_size,
+        min_kv_budget=config.min_kv_budget,
         keeps_all=config.keeps_all,
         **asdict(identity_of(options)),
     )

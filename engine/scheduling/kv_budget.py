@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PARTS = 4  # strides per budget; also the fewest blocks of a budget
+from thothy_ai.engine.api.limits import BUDGET_PARTS, held_with_budget
 
 
 class KVBudget:
@@ -22,9 +22,9 @@ class KVBudget:
 
     def __init__(self, tokens: int, block_size: int) -> None:
         self._size, self._blocks = block_size, tokens // block_size
-        self._newest = self._blocks // PARTS
+        self._newest = self._blocks // BUDGET_PARTS
         self.stride = self._newest * block_size
-        self.most = self._blocks * block_size + self.stride  # tokens that the sequence holds at once
+        self.most = held_with_budget(tokens, block_size)
         self._importance: list[float] = []  # by number
         self._held: list[int] = []  # numbers of the weighed blocks, in the order of the block table
 

@@ -16,6 +16,15 @@ def held_with_budget(budget: int, block_size: int) -> int:
     return (blocks + blocks // BUDGET_PARTS) * block_size
 
 
+def refusal_of_budget(budget: int, least: int, keeps_all: str) -> str:
+    """Why a sequence cannot have this KV budget: it is below the `least` one, or no sequence can have any, since the
+    engine `keeps_all` for this reason. Empty if it can.
+    """
+    if keeps_all:
+        return f"kv_budget is not possible: {keeps_all}"
+    return "" if budget >= least else f"kv_budget={budget}: at least {least} tokens, {BUDGET_PARTS} blocks, are kept"
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """Sizes are in tokens unless they say blocks or rows.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.limits import refusal_of_budget
 from thothy_ai.engine.api.messages import CallDelta, Message, ToolCall, Tools
 from thothy_ai.engine.api.numbers import Finite
 from thothy_ai.engine.api.sampling import BeamSearch, SamplingParams, TokenLogprob
@@ -66,9 +67,9 @@ class GenerationRequest:
     text drawn is the same whatever `n` is. A `beam_search` returns its `n` best texts. Deltas of ranked choices come at
     the end.
 
-    With a `kv_budget`, the engine keeps the KV of about so many tokens, a quarter more before it drops the blocks that
-    matter least; a text that cannot exceed the budget is not affected. It saves memory and time where sources are very
-    long, and loses facts. The request's blocks are not shared with others, so that it makes only one text.
+    With a `kv_budget`, the engine keeps the KV of that many tokens, and drops the least important blocks each time it
+    has a quarter more; a text that cannot exceed the budget is not affected. It saves memory and time where sources are
+    very long, and loses facts. The request's blocks are not shared with others, so that it makes only one text.
 
     A `divided` output is split into thoughts, answer and tool calls; a schema and stop strings apply to the answer
     alone. Requests with tools are always divided.
@@ -276,9 +277,7 @@ class EngineInfo:
 
     def refusal_of_budget(self, tokens: int) -> str:
         """Why a request cannot have this KV budget if its text could exceed it; empty if it can."""
-        if self.keeps_all or tokens >= self.min_kv_budget:
-            return self.keeps_all and f"kv_budget is not possible: {self.keeps_all}"
-        return f"kv_budget={tokens}: at least {self.min_kv_budget} tokens are kept"
+        return refusal_of_budget(tokens, self.min_kv_budget, self.keeps_all)
 
 
 @dataclass(frozen=True, slots=True)

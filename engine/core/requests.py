@@ -37,7 +37,7 @@ from thothy_ai.engine.api.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, Admissions, admissions_in
-from thothy_ai.engine.api.limits import BUDGET_PARTS, EngineConfig
+from thothy_ai.engine.api.limits import EngineConfig, refusal_of_budget
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import end_tokens, take_forced
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
@@ -179,13 +179,8 @@ class Requests:
         longest = min(len(request.prompt) + request.sampling.max_tokens, config.max_sequence_tokens)
         if tokens is None or longest <= tokens:
             return None
-        least = config.min_kv_budget
-        if tokens < least:
-            raise InvalidRequestError(
-                f"kv_budget={tokens}: at least {least} tokens, {BUDGET_PARTS} blocks, are kept", "kv_budget"
-            )
-        if config.keeps_all:
-            raise InvalidRequestError(f"kv_budget is not possible: {config.keeps_all}", "kv_budget")
+        if refusal := refusal_of_budget(tokens, config.min_kv_budget, config.keeps_all):
+            raise InvalidRequestError(refusal, "kv_budget")
         return KVBudget(tokens, config.block_size)
 
     def _refuse(self, request_id: str, error: EngineError) -> None:

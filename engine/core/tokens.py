@@ -136,7 +136,7 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
         grammar = sequence.grammar
         if grammar is not None and not extend_field(grammar, token):
             constrained.append((sequence, grammar, token))
-        elif len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
+        elif sequence.output_tokens >= sequence.max_tokens:
             sequence.finish(FinishReason.LENGTH)
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):

@@ -163,7 +163,7 @@ def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> t
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Run the block without garbage collection: to free another model's graphs would make the capture fail."""
+    """Run the block without garbage collection. During a capture, to free another model's graphs makes it fail."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -5,13 +5,12 @@ The core's thread only keeps references. Everything is evaluated after the clock
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.distributed.leader import Group
+from thothy_ai.engine.execution.graphs import uncollected
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
@@ -93,7 +93,8 @@ class BenchCore:
         """
         self._inbox.expect(len(requests) + len(later.requests))
         submitted: dict[str, float] = {}
-        with uncollected():
+        gc.collect()
+        with uncollected():  # the collector would repeatedly walk results that a real engine doesn't keep
             before, begin = self.core.stats(), time.perf_counter()
             for request in requests:
                 self.core.submit(request)
@@ -122,17 +123,6 @@ class BenchCore:
         """End the core after its current step. Its memory is freed with the last reference to this object."""
         self.core.stop()
         self.core.join()
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Run the block without garbage collection, which would repeatedly walk results that a real engine doesn't keep."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def as_requests(jobs: Sequence[WorkloadJob], draw: TokenDraw, prefix: str) -> list[CoreRequest]:

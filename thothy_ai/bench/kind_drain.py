@@ -7,15 +7,17 @@ the output lengths of the first drain. Every output with a schema is parsed and 
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from thothy_ai.bench.drain import DrainFailedError, uncollected
+from thothy_ai.bench.drain import DrainFailedError
 from thothy_ai.bench.validity import flaw
 from thothy_ai.engine.api import Delta, EngineStats, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.api.backend import Failure, Output, RunningEngine
+from thothy_ai.engine.execution.graphs import uncollected
 
 _WATCH_SECONDS = 0.5
 OnProgress = Callable[[int, EngineStats], None]
@@ -60,7 +62,8 @@ def drain(
     inbox = _Inbox(len(requests))
     backend = engine.backend
     salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
-    with uncollected():
+    gc.collect()
+    with uncollected():  # as in `BenchCore.run`
         before, began = backend.stats(), time.perf_counter()
         for request in salted:
             backend.submit(request, inbox.take)

@@ -306,7 +306,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)  # whose time is the runner's
-    keep_what_is_loaded()  # as in the engine's process: the collector would take a tenth of the time
+    keep_what_is_loaded()  # as the engine's process does, whose collector rarely runs
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(options.tokenizer / "tokenizer.json"))
     host = Host(tokenizer, options.rows, Context(parameters=options.parameters))
     kinds = options.kind or ["mixed", "hook", "trend_summary", "translation", "report_section"]

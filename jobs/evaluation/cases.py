@@ -70,8 +70,8 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def lengthened(cases: Iterable[Case], tokens: int, texts: Sequence[str]) -> tuple[Case, ...]:
-    """The cases with sources of about so many tokens: a case's own source a third of the way through a collection of
-    the other `texts`, which are repeated as often as needed.
+    """The cases with sources of about this many tokens: a collection of the other `texts`, repeated as often as needed,
+    with the case's own source a third of the way through.
     """
     return tuple(
         replace(case, request={**case.request, "source": _collection(case.request["source"].strip(), tokens, texts)})

@@ -40,7 +40,6 @@ THREADS = min(16, len(os.sched_getaffinity(0)))  # threads for a step's grammars
 _ENOUGH_GRAMMARS = 16  # per lexer, before another one is made
 _MAX_COPIES = 500  # per matcher; its lexer grows with their texts
 _TOKENS_PER_MASK = 200  # per lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
-_MAX_FORCED_STATES = 20_000  # forced characters at the start of a schema take one each
 _STEP_FUEL = 200_000  # per mask, at most 14 ms; llguidance's own limit, far above the needs of real jobs
 _TRIED = 4  # tokens of the shortest text whose masks are computed before a schema is accepted
 _MAX_ERROR_CHARS = 300
@@ -104,9 +103,9 @@ class Lexers:
         self._lock = threading.Lock()
         self._shared: list[Lexer] = []
         self._sliced = vocabulary.has(self._slices)
-        trial = self._matcher(limits(_MAX_FORCED_STATES))
-        trial.consume_tokens(trial.compute_ff_tokens())
-        self._try(trial)
+        start = self.share().measured()
+        start.consume_tokens(start.compute_ff_tokens())
+        self._try(start)
         self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
         self.outline = self._outline(schema, colon.encode())
 
@@ -151,15 +150,12 @@ class Lexers:
         return self._lexer(tokens_per_mask=1)
 
     def _lexer(self, tokens_per_mask: int) -> Lexer:
-        matcher = self._matcher(limits())
+        from llguidance import LLMatcher  # noqa: PLC0415  as above
+
+        matcher = LLMatcher(self.vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits())
         matcher.compute_ff_tokens()  # builds the first states now, not in a step
         _check(matcher)
         return Lexer(matcher, tokens_per_mask)
-
-    def _matcher(self, limits: LLParserLimits) -> LLMatcher:
-        from llguidance import LLMatcher  # noqa: PLC0415  as above
-
-        return LLMatcher(self.vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
 
 
 def replay(matcher: LLMatcher, tokens: list[int], words: int) -> bool:
@@ -177,11 +173,11 @@ def _check(matcher: LLMatcher) -> None:
         raise GrammarError(error_of(matcher))
 
 
-def limits(max_lexer_states: int | None = None) -> LLParserLimits:
-    """llguidance's limits, with our own for the work per mask and, if given, for the states."""
+def limits() -> LLParserLimits:
+    """llguidance's limits, with our own for the work per mask."""
     from llguidance import LLParserLimits  # noqa: PLC0415  as above
 
-    return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
+    return LLParserLimits(step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
 
 
 def error_of(matcher: LLMatcher) -> str:

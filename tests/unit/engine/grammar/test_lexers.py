@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import llguidance.hf
 import pytest
 import torch
-from llguidance import LLExecutor, LLMatcher
+from llguidance import LLExecutor, LLMatcher, LLParserLimits
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.grammars import compiled
@@ -150,6 +150,20 @@ def test_a_schema_gets_a_lexer_for_every_few_grammars_up_to_a_limit(compiler: Gr
     assert users == [6, 6, 6, 6]
 
 
+def test_a_schema_is_compiled_with_the_lexer_that_its_first_grammars_share(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, make = list[grammar_lexers.Lexer](), grammar_lexers.Lexers._lexer
+
+    def making(lexers: grammar_lexers.Lexers, tokens_per_mask: int) -> grammar_lexers.Lexer:
+        made.append(make(lexers, tokens_per_mask))
+        return made[-1]
+
+    monkeypatch.setattr(grammar_lexers.Lexers, "_lexer", making)
+    both = grammars(compiler, ['{"enum": ["once", "only"]}'] * 2)
+    assert [grammar.lexer for grammar in both] == made * 2
+
+
 def test_ended_grammars_make_room_on_their_lexer(compiler: GrammarCompiler) -> None:
     first = compiler.compile(SCHEMAS[0])
     assert isinstance(first, JsonGrammar)
@@ -184,8 +198,12 @@ def _kind(error: EngineError) -> str:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Limits the states of lexers that are made from now on."""
-    limits = grammar_lexers.limits
-    return lambda states: monkeypatch.setattr(grammar_lexers, "limits", lambda _=None: limits(states))
+
+    def limit(states: int) -> None:
+        limits = LLParserLimits(max_lexer_states=states, verbose_errors=False)
+        monkeypatch.setattr(grammar_lexers, "limits", lambda: limits)
+
+    return limit
 
 
 def test_a_lexer_that_breaks_takes_no_text_along(

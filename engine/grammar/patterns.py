@@ -25,6 +25,7 @@ from thothy_ai.engine.grammar.matching import Pattern, PatternError
 from thothy_ai.engine.grammar.slices import CLASS
 
 _MAX_DEPTH = 200  # of groups
+_MAX_CACHED = 500  # characters of an alternative
 _CLASS_NAMES: dict[str, Ranges] = {
     "d": ((48, 57),),
     "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
@@ -55,6 +56,8 @@ _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "a": 7, "0": 0}
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})[?+]?")
 _GROUP = re.compile(r"\((?:\?(?::|s:|P?<\w+>))?")
 _NUMBERED = re.compile(r"[uxU]\{([0-9A-Fa-f]+)\}|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8})")
+_FLAT = r"\[(?!\^?\])\^?(?:\\.|[^\]\\\[]){1,500}\]|\\.|[^\\\[()|]"  # a class, an escape, or another sign
+_ALTERNATIVE = re.compile(rf"(?:{_FLAT}|\((?:{_FLAT}|\|)*+\))++(?=[|)])", re.DOTALL)  # with groups, but none in these
 _PROPERTY = re.compile(r"([pP])(?:\{\^?(\w+)\}|(\w))")
 
 
@@ -76,12 +79,13 @@ def searched(pattern: str) -> Expression:
 class _Reader:
     """Reads a pattern from left to right, once."""
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._folds = pattern.startswith("(?i)")
-        self._at, self._depth = 4 * self._folds, 0
+    def __init__(self, pattern: str, *, folds: bool = False, depth: int = 0) -> None:
+        self._pattern, self._folds = pattern, folds
+        self._at, self._depth = 0, depth
 
     def whole(self) -> Expression:
+        if self._pattern.startswith("(?i)"):
+            self._at, self._folds = 4, True
         found = [self._anchored()]
         while self._next() == "|":
             self._at += 1
@@ -94,20 +98,28 @@ class _Reader:
         """An alternative of the whole pattern, with arbitrary text around it unless it is anchored."""
         left, right = self._next() != "^", True
         self._at += not left
-        node = self._sequence()
+        node = self.sequence()
         if self._next() == "$":
             right = False
             self._at += 1
         return Row((*(AROUND,) * left, node, *(AROUND,) * right))
 
     def _alternatives(self) -> Expression:
-        found = [self._sequence()]
+        found = [self._alternative()]
         while self._next() == "|":
             self._at += 1
-            found.append(self._sequence())
+            found.append(self._alternative())
         return found[0] if len(found) == 1 else Either(tuple(found))
 
-    def _sequence(self) -> Expression:
+    def _alternative(self) -> Expression:
+        """An alternative of a group. They are cached, since patterns of one kind of schema differ in few of them."""
+        flat = _ALTERNATIVE.match(self._pattern, self._at, self._at + _MAX_CACHED)
+        if flat is None:
+            return self.sequence()
+        self._at = flat.end()
+        return _alternative_of(flat[0], self._folds, self._depth)
+
+    def sequence(self) -> Expression:
         parts: list[Expression] = []
         while (sign := self._next()) not in {"", "|", ")"}:
             if sign == "$" and not self._depth and self._pattern[self._at + 1 : self._at + 2] in {"", "|"}:
@@ -228,6 +240,11 @@ class _Reader:
 
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]
+
+
+@lru_cache(1_024)
+def _alternative_of(text: str, folds: bool, depth: int) -> Expression:
+    return _Reader(text, folds=folds, depth=depth).sequence()
 
 
 @lru_cache(1_024)

@@ -42,7 +42,8 @@ _MAX_ALTERNATIVES = 3  # per repetition; llguidance does not compare more
 _MANY = 20  # repetitions
 CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: an unclosed one is searched from each bracket
 _PIECE = re.compile(
-    rf"{CLASS.pattern}|\\.|\((?:\?:)?|\)(?:\{{\d{{1,6}},(?P<most>\d{{1,6}})\}}|(?P<any>[*+]))?|[^\\\[()|]+|.", re.DOTALL
+    rf"(?:{CLASS.pattern}|\\.|[^\\\[()|])++|\((?:\?:)?|\)(?:\{{\d{{1,6}},(?P<most>\d{{1,6}})\}}|(?P<any>[*+]))?|.",
+    re.DOTALL,
 )
 _INNER = "\0"  # in place of a group in another
 _SIMPLE = re.compile(rf"(?: |{CLASS.pattern}|\{{\d+\}})+")  # an alternative of characters alone
@@ -103,16 +104,16 @@ def _repeated(pattern: str) -> Iterator[str]:
             opened[-1].append("")
             continue
         if piece.startswith(")"):
-            simple = [
-                alternative
-                for alternative in opened.pop()
-                if not any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
-                and _SIMPLE.fullmatch(alternative)
-            ]
-            alternatives = sorted(simple, key=len)[:_MAX_ALTERNATIVES]
-            if len(alternatives) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
-                yield "|".join(alternatives)
-            piece = _INNER
+            closed, piece = opened.pop(), _INNER
+            if len(closed) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
+                simple = [
+                    alternative
+                    for alternative in closed
+                    if _SIMPLE.fullmatch(alternative)
+                    and not any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
+                ]
+                if len(simple) > 1:
+                    yield "|".join(sorted(simple, key=len)[:_MAX_ALTERNATIVES])
         if opened:
             opened[-1][-1] += piece
 

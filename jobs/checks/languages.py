@@ -169,14 +169,22 @@ def _language_by_words(sentence: str, locale: str) -> str | None:
         return "en" if "en" in others and len(found) >= _MIN_WORDS and telling > len(found) / 3 else None
     without_names = " ".join(_NAME.sub(" ", sentence).split())
     no_english = _NEVER_ENGLISH.get(own or "", frozenset())
-    is_mixed = any(word in no_english or not is_known(word, "en") for word in found)
+
+    def is_theirs(code: str) -> bool:
+        return _share_known(found, code) >= _THEIRS
+
+    def is_not_ours(code: str) -> bool:
+        if code == detected and _is_surely_foreign(without_names, locale, _SURE_BARE):
+            return True
+        by_english = code == "en" and telling + (detected == "en") > 1
+        by_english = by_english and not any(word in no_english or not is_known(word, "en") for word in found)
+        return len(found) >= _MIN_WORDS and (by_english or (own is not None and _share_known(found, own) < _OWN))
+
+    # A dictionary other than English takes up to two seconds to load: the second check seldom needs one.
+    ordered = (is_not_ours, is_theirs) if own == "en" else (is_theirs, is_not_ours)
     for code in sorted(others):
-        if language_of(code).detector_name not in _FREQUENT - {expected}:
-            continue
-        theirs, ours = _share_known(found, code), _share_known(found, own) if own else 1
-        by_words = ours < _OWN or (code == "en" and telling + (detected == "en") > 1 and not is_mixed)
-        is_sure = code == detected and _is_surely_foreign(without_names, locale, _SURE_BARE)
-        if theirs >= _THEIRS and (is_sure or (len(found) >= _MIN_WORDS and by_words)):
+        is_frequent = language_of(code).detector_name in _FREQUENT - {expected}
+        if is_frequent and all(check(code) for check in ordered):
             return code
     return None
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
+from thothy_ai.jobs.checks import languages, vocabulary
 
 TEXTS = {
     "en": "Cargo bikes are replacing the second car. Most families ask whether two children and a crate of water fit.",
@@ -214,3 +215,19 @@ def test_a_foreign_paragraph_is_found_from_its_beginning_to_its_end() -> None:
 )
 def test_short_texts_of_words_that_other_languages_have_too_pass(text: str, locale: str) -> None:
     assert checks.wrong_language(text, locale) is None
+
+
+@pytest.mark.parametrize("locale", ["de", "fr", "es", "pt", "it", "nl", "pl"])
+def test_only_the_english_dictionary_is_needed_to_see_that_a_text_is_not_english(
+    locale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = set[str]()
+
+    def is_known(word: str, language: str) -> bool:
+        asked.add(language)
+        return vocabulary.is_known(word, language)
+
+    monkeypatch.setattr(languages, "is_known", is_known)
+    texts = [text for written, text in TEXTS.items() if written.startswith(locale)]
+    assert [checks.wrong_language(text, locale) for text in texts] == [None] * len(texts)
+    assert asked <= {"en"}

@@ -282,11 +282,11 @@ def is_unit_of(unit: Unit | None, other: Unit | None) -> bool:
 
 
 @cache
-def _words() -> tuple[tuple[Operation, re.Pattern[str]], ...]:
+def _words() -> tuple[tuple[Operation, str], ...]:
     words = cast("dict[Operation, str]", table("operations"))
-    return tuple((operation, numerals.as_words(each.replace("\n", ""))) for operation, each in words.items())
+    return tuple((operation, each.replace("\n", "")) for operation, each in words.items())
 
 
 def _operations(text: str) -> frozenset[Operation]:
-    named = {operation for operation, pattern in _words() if pattern.search(text, 0, _MAX_READ)}
+    named = {operation for operation, pattern in _words() if numerals.has_words(pattern, text[:_MAX_READ])}
     return frozenset(named | ({"product"} if "quotient" in named else set()))

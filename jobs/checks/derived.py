@@ -9,6 +9,7 @@ from functools import cache
 from itertools import combinations, pairwise
 
 from thothy_ai.jobs.checks import numerals
+from thothy_ai.jobs.checks.patterns import may_match
 from thothy_ai.jobs.checks.periods import named_months
 from thothy_ai.jobs.checks.quantities import Quantity
 from thothy_ai.jobs.checks.spellout import in_digits
@@ -157,7 +158,8 @@ def spans(found: Sequence[Quantity]) -> set[Decimal]:
 
 def other_years(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """The years that a text gives relative to another: the year before 2024, or "five years later"."""
-    near = Decimal(1) if pattern("next_year").search(text) else Decimal(0)
+    next_year = pattern("next_year")
+    near = Decimal(may_match(next_year.pattern, text) and next_year.search(text) is not None)
     distances = {near} | {
         distance
         for quantity in found

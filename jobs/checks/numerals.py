@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from functools import cache
 
+from thothy_ai.jobs.checks.patterns import may_match
 from thothy_ai.jobs.checks.tables import table
 
 WITH_LIBRARY = frozenset({"de", "en", "es", "fr", "it", "nl", "pt"})  # languages whose numbers text2num knows
@@ -68,12 +69,24 @@ def can_spell(language: str) -> bool:
 SPACED_LETTER = r"[^\W\d_\u0e00-\u0eff\u3000-\u9fff\uac00-\ud7a3]"  # letters of scripts that divide words by spaces
 
 
+_ARABIC_PREFIX = r"(?:[وفبلك]{0,2}(?:ال|ل)?)"
+
+
 @cache
 def as_words(pattern: str) -> re.Pattern[str]:
     """A pattern of words; in scripts without spaces, of any characters."""
-    return re.compile(
-        rf"(?<!{SPACED_LETTER})(?:[وفبلك]{{0,2}}(?:ال|ل)?)(?:{pattern})(?!{SPACED_LETTER})", re.IGNORECASE
-    )
+    return re.compile(rf"(?<!{SPACED_LETTER}){_ARABIC_PREFIX}(?:{pattern})(?!{SPACED_LETTER})", re.IGNORECASE)
+
+
+def has_words(pattern: str, text: str) -> bool:
+    """Whether `as_words` finds a pattern in a text. Most texts lack most words, and are screened first."""
+    return may_match(_bordered(pattern), text) and as_words(pattern).search(text) is not None
+
+
+@cache
+def _bordered(pattern: str) -> str:
+    """A looser form of `as_words`: only letters of ASCII end a word."""
+    return f"(?:^|[^a-z]){_ARABIC_PREFIX}(?:{pattern})(?:$|[^a-z])"
 
 
 def shares(text: str) -> set[Decimal]:
@@ -90,12 +103,8 @@ def _worded(name: str, text: str) -> list[int]:
 
 
 def _named(words: tuple[str, ...], text: str) -> list[int]:
-    """The indexes of the word patterns that a text has. One joint pattern looks first, since few texts have any."""
-    any_of_them, found, at = as_words("|".join(words)), set[int](), 0
-    while match := any_of_them.search(text, at):
-        at = match.start() + 1
-        found.update(place for place, each in enumerate(words) if as_words(each).match(text, match.start()))
-    return sorted(found)
+    """The indexes of the word patterns that a text has."""
+    return [place for place, each in enumerate(words) if has_words(each, text)]
 
 
 _CJK_FRACTION = re.compile(

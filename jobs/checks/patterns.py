@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -49,12 +50,47 @@ class Patterns:
         return any(pattern.search(text) for pattern in self._possible(text))
 
     def _possible(self, text: str) -> Iterator[re.Pattern[str]]:
-        try:
-            text.encode()
-        except UnicodeEncodeError:  # the crate reads valid Unicode only
+        if not _is_unicode(text):
             return (pattern for _, pattern in self._patterns)
         plain = _without_dots(text)
         return (pattern for screen, pattern in self._patterns if screen is None or screen.isinstance_python(plain))
+
+
+_LOOKAROUND = re.compile(r"\(\?<?[=!][^()]*\)")
+_LOOSER = {r"\b": "", r"\w": "[^ ]", r"\d": "[^ ]", r"\S": "[^ ]", r"\W": "(?s:.)", r"\s": r"[\s\x1c-\x1f]"}
+
+
+def may_match(pattern: str, text: str) -> bool:
+    """Whether `re` may find a pattern that ignores case. If not, it certainly finds nothing.
+
+    The crate looks for a looser pattern: without lookarounds and borders, and with any character but a space for a
+    letter or digit, since classes of Unicode make it large.
+    """
+    screen = _loose_screen(pattern)
+    if screen is None:
+        return True
+    if not text.isascii():
+        if not _is_unicode(text):
+            return True
+        text = _without_dots(text)
+    return screen.isinstance_python(text)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogate: the crate reads valid Unicode only."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@cache
+def _loose_screen(pattern: str) -> SchemaValidator | None:
+    loose = _ESCAPE.sub(lambda found: _LOOSER.get(found[0], found[0]), _LOOKAROUND.sub("", _without_dots(pattern)))
+    with suppress(SchemaError):
+        return SchemaValidator(core_schema.str_schema(pattern=f"(?im){loose}", regex_engine="rust-regex"))
+    return None
 
 
 def _without_dots(text: str) -> str:

@@ -22,9 +22,11 @@ _INVISIBLE = str.maketrans("’ʼ", "''", "\xad\u200b\u2060")
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def in_digits(text: str, language: str) -> str:
     """The text with its numbers in words as digits, in the languages whose words are known."""
-    text = _EINHALB.sub(" einhalb", text)
+    if "einhalb" in text:
+        text = _EINHALB.sub(" einhalb", text)
     for value, halves in table("numerals")["halves"].items():
-        text = numerals.as_words(halves).sub(value, text)
+        if numerals.has_words(halves, text):
+            text = numerals.as_words(halves).sub(value, text)
     if language in numerals.WITH_LIBRARY:
         from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thothy_ai.jobs.checks.patterns import Patterns
+from thothy_ai.jobs.checks.numerals import as_words, has_words
+from thothy_ai.jobs.checks.patterns import Patterns, may_match
 from thothy_ai.jobs.checks.tables import table
 
 COMMANDS = table("prompt_injection")["commands"]
@@ -52,3 +53,28 @@ def test_a_lone_surrogate_hides_nothing() -> None:
 def test_no_pattern_finds_nothing() -> None:
     assert not list(Patterns([]).finditer("order"))
     assert not Patterns([]).is_in("order")
+
+
+_NUMERALS = table("numerals")
+WORDS = (
+    *(words for name in ("fractions", "multiples", "ordinals", "halves") for words in _NUMERALS[name].values()),
+    *(entry["words"] for entry in _NUMERALS["shares"]),
+    *(words.replace("\n", "") for words in table("operations").values()),
+)
+
+
+@pytest.mark.parametrize("words", WORDS, ids=range(len(WORDS)))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_screen_hides_no_word(words: str, data: st.DataObject) -> None:
+    bare = re.sub(r"\(\?<?[=!][^()]*\)", "", words)  # Hypothesis would throw away most of what it draws
+    made = data.draw(st.from_regex(re.compile(bare, re.IGNORECASE), fullmatch=True))
+    for text in (made, made.upper(), made.lower(), f"a{made}a", f"é{made}é", f"an {made} hour", f"وال{made} year"):
+        assert has_words(words, text) == bool(as_words(words).search(text))
+        assert may_match(words, text) or not re.search(words, text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("pattern", [r"(?<=no )\border\b", r"[\w'’-]+ order", r"order(?=s)", r"(o)rder\1?"])
+def test_a_screen_is_looser_than_its_pattern(pattern: str) -> None:
+    assert may_match(pattern, "There are no Orders")
+    assert may_match(pattern, "\ud800 order")

@@ -27,6 +27,9 @@ class InlineJudges(Judges):
         registry.load_extra(kinds)
         leave_to_people(gates_as_findings)
 
+    async def start_early(self) -> None:
+        """No process is needed."""
+
     async def _done_by(self, judge: _Judge, frame: bytes) -> Answer:
         self._free.put_nowait(judge)
         with metrics.JUDGE_SECONDS.time():

@@ -18,13 +18,15 @@ M = TypeVar("M")
 @dataclass(frozen=True, slots=True)
 class StartTask:
     """The first task: the kinds to load and where to import them from, the limit of a task in seconds of processor
-    time, and the gates that make findings instead of rejecting.
+    time, and the gates that make findings instead of rejecting. `warm`: before a task needs it, load what the
+    validators of the built-in kinds load.
     """
 
     kinds: tuple[str, ...]
     path: tuple[str, ...]
     seconds: float
     gates_as_findings: tuple[RejectionReason, ...] = ()
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

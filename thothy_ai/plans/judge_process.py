@@ -34,6 +34,7 @@ from thothy_ai.plans.judge_messages import (
     Task,
     TaskFailed,
 )
+from thothy_ai.plans.warm_up import warm_up
 from thothy_ai.queue.edits import check_edit
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -61,6 +62,8 @@ def serve(stream: BufferedRWPair) -> None:
     sys.path[:] = start.path
     registry.load_extra(start.kinds)
     leave_to_people(start.gates_as_findings)
+    if start.warm:
+        warm_up()
     answer = ANSWERS.encode(Started())
     while True:
         stream.write(answer)

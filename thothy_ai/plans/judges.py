@@ -5,12 +5,13 @@
 
 Threads would not do: a regular expression that backtracks without end holds the interpreter's lock, and nothing can
 interrupt it. Processes also judge in parallel. If no process is free, another one is started; meanwhile, the task waits
-for whichever process is free first.
+for whichever process is free first. A worker with many processes starts them before its jobs need them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import signal
@@ -19,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from thothy_ai.engine.api.errors import ProtocolError
@@ -47,6 +49,8 @@ START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process to end once its socket is closed
 WAITING_FACTOR = 6  # a task's limit of elapsed time, as a multiple of its limit of processor time
 MAX_DEFAULT_PROCESSES = 12
+MIN_PROCESSES = 2  # so that one that hangs does not hold up all jobs
+_STARTED_AT_ONCE = 1 / 4  # of the processes that are started early: each computes for two seconds
 EDIT_JUDGES = 2  # processes of a server, started at its first edit; two because one can hang
 _CHUNK = 2**16  # bytes per read of an answer
 _ENDED = "the worker has ended"
@@ -83,6 +87,20 @@ class Judges:
         self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
+
+    async def start_early(self) -> None:
+        """Start the processes before a task needs them, with what validators load: no task then waits for that.
+
+        A worker of `MIN_PROCESSES` starts them when a task comes, and takes no memory while it has no jobs.
+        """
+
+        async def start_next() -> None:
+            while self._unstarted and not self._closed:
+                judge = self._unstarted.pop()
+                await self._then_free(judge, self._started(judge, warm=True))
+
+        if len(self._judges) > MIN_PROCESSES:
+            await asyncio.gather(*(start_next() for _ in range(math.ceil(_STARTED_AT_ONCE * len(self._judges)))))
 
     async def advance(
         self, job: PlannedJob, answered: Sequence[Outputs], last: PlanStep | None
@@ -183,9 +201,9 @@ class Judges:
         task.add_done_callback(lambda _: self._free.put_nowait(judge))
         return task
 
-    async def _started(self, judge: _Judge) -> None:
+    async def _started(self, judge: _Judge, *, warm: bool = False) -> None:
         with suppress(JudgeError, OSError):  # the next task starts the process again, and gets the error
-            await judge.start()
+            await judge.start(warm=warm)
 
     async def _asked(self, judge: _Judge, frame: bytes) -> Answer:
         try:
@@ -196,8 +214,8 @@ class Judges:
 
 
 def default_processes() -> int:
-    """At least two, so that one that hangs does not hold up all jobs. The engine uses the other processors."""
-    return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) * 3 // 4))
+    """How many processes a worker has. The engine uses the other processors."""
+    return max(MIN_PROCESSES, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) * 3 // 4))
 
 
 class _Judge:
@@ -228,7 +246,7 @@ class _Judge:
         process.kill()
         return await asyncio.to_thread(process.wait)
 
-    async def start(self) -> None:
+    async def start(self, *, warm: bool = False) -> None:
         """Start the process. Raises `JudgeError`, `OSError`."""
         ours, theirs = socket.socketpair()
         path = os.pathsep.join(map(os.path.abspath, sys.path))  # the process imports from the same folders as this one
@@ -244,7 +262,7 @@ class _Judge:
             except BaseException:
                 self._writer.transport.abort()
                 raise
-        await self._answer(TASKS.encode(self._first), START_SECONDS)
+        await self._answer(TASKS.encode(replace(self._first, warm=warm)), START_SECONDS)
 
     async def _answer(self, frame: bytes, seconds: float) -> Answer:
         try:

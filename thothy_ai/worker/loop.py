@@ -140,6 +140,7 @@ class WorkerLoop:
                     group.create_task(heartbeat.watch_stop_requests()),
                     group.create_task(monitor.run()),
                     group.create_task(live.run()),
+                    group.create_task(judges.start_early()),
                 ]
                 if is_foreign(settings.require_engine_url()):
                     others.append(group.create_task(record_server(settings, client)))

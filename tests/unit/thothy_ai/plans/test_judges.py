@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -44,6 +44,11 @@ def processor_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def has_detector(pid: int) -> bool:
+    """Whether a process has loaded the library that detects languages."""
+    return "lingua" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
 def kind_with(folder: Path, code: str, other: str) -> tuple[str, ...]:
@@ -144,7 +149,7 @@ async def test_no_task_waits_for_a_process_that_starts_while_another_becomes_fre
     async with judges(processes=2) as by:
         await judged(by, "ok")
         [other] = by._unstarted
-        monkeypatch.setattr(other, "start", asyncio.Event().wait)
+        monkeypatch.setattr(other, "start", lambda **_: asyncio.Event().wait())
         async with asyncio.timeout(PATIENCE):
             assert all(each.accepted for each in await asyncio.gather(judged(by, "ok"), judged(by, "ok")))
         assert not by._unstarted
@@ -294,6 +299,29 @@ async def test_nothing_is_left_behind() -> None:
             os.kill(pid, 0)
     with pytest.raises(asyncio.CancelledError):
         await hanging
+
+
+@pytest.mark.parametrize(("processes", "started"), [(2, 0), (3, 3)])
+@on_a_loop
+async def test_many_processes_are_started_before_a_task_and_with_what_validators_load(
+    processes: int, started: int
+) -> None:
+    async with judges(processes=processes) as by:
+        await by.start_early()
+        pids = [judge._process.pid for judge in by._judges if judge._process is not None]
+        assert len(pids) == by._free.qsize() == started
+        assert all(map(has_detector, pids))
+        assert (await judged(by, "ok")).accepted
+
+
+@on_a_loop
+async def test_processes_that_are_being_started_end_with_the_others() -> None:
+    async with judges(processes=3) as by:
+        starting = asyncio.create_task(by.start_early())
+        assert (await judged(by, "ok")).accepted
+    with suppress(asyncio.CancelledError):
+        await starting
+    assert all(judge._process is None for judge in by._judges)
 
 
 def test_there_are_at_least_two() -> None:

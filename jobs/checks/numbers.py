@@ -58,20 +58,23 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
 
 def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
     """Reject a translation that lacks a number of its original, or has one that the original lacks."""
-    known = _numbers_of(original, primary(source_locale), may_round=False)
     written = quantities(text, primary(locale), listed=False)
-    added = next((quantity for quantity in written if not known.has(quantity)), None)
-    if added:
-        return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original", span_of(added, text))
-    if dated_months(text, primary(locale)) - known.months_or_numbers:
-        return _rejection("a month is not in the original")
-    kept = _numbers_of(text, primary(locale), may_round=False)
+    dated = dated_months(text, primary(locale))
+    if written or dated:
+        known = _numbers_of(original, primary(source_locale), may_round=False)
+        added = next((quantity for quantity in written if not known.has(quantity)), None)
+        if added:
+            return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original", span_of(added, text))
+        if dated - known.months_or_numbers:
+            return _rejection("a month is not in the original")
     loose = _MAX_LOOSE if numerals.can_spell(primary(locale)) else _MAX_WORDED
     for quantity in quantities(original, primary(source_locale)):
-        if quantity.spelled or quantity.optional or kept.has(quantity):
+        if quantity.spelled or quantity.optional:
             continue
         whole = all(reading == reading.to_integral_value() for reading in quantity.readings)
-        if not (whole and max(quantity.readings) <= loose):  # others may be in words that are not recognized
+        if whole and max(quantity.readings) <= loose:  # others may be in words that are not recognized
+            continue
+        if not _numbers_of(text, primary(locale), may_round=False).has(quantity):
             lost = f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost"
             return _rejection(lost, None, span_of(quantity, original))
     return None

@@ -38,7 +38,9 @@ def scale_pattern(language: str) -> re.Pattern[str]:
     if language == "tr":
         words[3].append("bin")
     groups = "|".join(f"(?P<s{power}>{'|'.join(patterns)})" for power, patterns in sorted(words.items(), reverse=True))
-    return re.compile(rf"[\s\u00a0-]?(?:{groups})(?![^\W\d_])", re.IGNORECASE)
+    begins = "".join(sorted({begin for each in words.values() for begin in re.findall(r"(?:^|\|)(.)", "|".join(each))}))
+    # The set of first characters is there for speed: `re` tries one alternative after the other.
+    return re.compile(rf"[\s\u00a0-]?(?=[{begins}])(?:{groups})(?![^\W\d_])", re.IGNORECASE)
 
 
 @cache

@@ -91,6 +91,11 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     With `listed`, the result includes the numbers of lists and headings, since "3. Mai" cannot be told from the third
     item, and the numbers in fractions such as "1/3" and names such as "COVID-19".
     """
+    return list(_quantities(text, language, listed))
+
+
+@lru_cache(maxsize=64)  # a text is compared in several ways
+def _quantities(text: str, language: str, listed: bool) -> tuple[Quantity, ...]:
     plain = _blanked(_NOISE, prepared(text))
     plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
@@ -104,7 +109,7 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
             readings |= {each * _written_scale(words[match.end() :]) for each in readings}
         bare = Quantity(match[0], match.start(), match.end(), readings, spelled=True)
         in_words.append(_and_a_half(_multiplied(bare, words, language), words, language))
-    return [*_placed(_with_shared_scale(found, plain), plain), *_placed(_with_shared_scale(in_words, words), words)]
+    return (*_placed(_with_shared_scale(found, plain), plain), *_placed(_with_shared_scale(in_words, words), words))
 
 
 @lru_cache(maxsize=64)  # a text is compared in several ways

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
+from typing import TypeVar
 
 # Languages whose words, as ICU divides them, carry more or less than an English word does.
 WORDS_PER_ENGLISH_WORD = {
@@ -25,18 +26,39 @@ _ABBREVIATION = re.compile(
 _CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
 
 
-@lru_cache(maxsize=32)  # one artifact's checks ask for the words of the same texts again and again
+T = TypeVar("T")
+_SENTENCE = 400  # characters; most sentences have fewer
+
+
+def _kept(divide: Callable[[str, str], T]) -> Callable[[str, str], T]:
+    """Keeps what texts were divided into: one artifact's checks ask for the same texts again and again.
+
+    Sentences are kept apart from longer texts, which they would soon displace.
+    """
+    of_sentence, of_text = lru_cache(maxsize=512)(divide), lru_cache(maxsize=32)(divide)
+    return lambda text, locale: (of_sentence if len(text) <= _SENTENCE else of_text)(text, locale)
+
+
 def words(text: str, locale: str = "en") -> tuple[str, ...]:
     """The words of a text, casefolded. Chinese, Japanese and Thai are divided by dictionary."""
+    return _words(text, locale)
+
+
+@_kept
+def _words(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
 
     found = WordBreaker(text.replace("’", "'"), locale)
     return tuple(part.casefold() for part in found if part.isalnum() or (len(part) > 1 and any(map(str.isalnum, part))))
 
 
-@lru_cache(maxsize=32)
 def sentences(text: str, locale: str = "en") -> tuple[str, ...]:
     """The sentences of a text, stripped. A line break ends a sentence, a common abbreviation does not."""
+    return _sentences(text, locale)
+
+
+@_kept
+def _sentences(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import SentenceBreaker  # noqa: PLC0415  as above
 
     # ICU leaves the opening mark of a Chinese or Japanese quotation at the end of the sentence before it.

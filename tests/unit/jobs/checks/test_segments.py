@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from icu4py.breakers import WordBreaker
 
 from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, words
 
@@ -59,3 +60,18 @@ def test_a_limit_in_english_words_is_converted() -> None:
 
 def test_scripts_without_spaces() -> None:
     assert [is_spaced(char) for char in "aя한ع漢かไ- "] == [True, True, True, True, False, False, False, False, False]
+
+
+def test_sentences_do_not_displace_the_text_that_they_are_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided: list[str] = []
+
+    def word_breaker(text: str, locale: str) -> WordBreaker:
+        divided.append(text)
+        return WordBreaker(text, locale)
+
+    monkeypatch.setattr("icu4py.breakers.WordBreaker", word_breaker)
+    source = "A text of several sentences, none of which is long. " * 9
+    for number in range(100):
+        words(f"Sentence {number} of many.", "en")
+        words(source, "en")
+    assert divided.count(source) == 1

@@ -94,6 +94,10 @@ class Operations(Protocol):
         """x times sigmoid(gate), both [T, N]."""
         ...
 
+    def add_gated(self, total: Tensor, x: Tensor, score: Tensor, /) -> None:
+        """Add x [T, N] times sigmoid(score), score [T, 1], to total [T, N]."""
+        ...
+
     def quantize_fp8(self, x: Tensor, /) -> Quantized:
         """x [T, N], quantized by token."""
         ...

@@ -41,7 +41,7 @@ from thothy_ai.engine.models.gguf_names import (
 )
 from thothy_ai.engine.models.layers.attention import GatedSelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead
-from thothy_ai.engine.models.layers.experts import DenseBlock, GatedExpert, SparseBlock, SparseLayer
+from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.linear import Linear
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
@@ -223,10 +223,8 @@ class Qwen3Next:
             norm=FinalNorm(one_plus(build, prefix + "post_attention_layernorm", hidden), build.shape.norm_eps),
             router=build.router(mlp + "gate", sizes.count, self.routing),
             experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
-            shared=GatedExpert(
-                SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
-                build.vector(mlp + "shared_expert_gate.weight", 1, hidden),
-            ),
+            shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
+            shared_gate=build.vector(mlp + "shared_expert_gate.weight", 1, hidden),
         )
 
 

@@ -34,3 +34,8 @@ def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
 def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
     """x times sigmoid(gate), both [T, N], computed in float32, in the type of x."""
     return (x.float() * gate.float().sigmoid()).to(x.dtype)
+
+
+def add_gated(total: Tensor, x: Tensor, score: Tensor) -> None:
+    """Add x [T, N] times sigmoid(score), score [T, 1], to total [T, N], computed in float32."""
+    total.copy_(total.float() + x.float() * score.float().sigmoid())

@@ -42,6 +42,7 @@ class ReferenceOperations:
     gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)
     gelu_tanh_mul_fp8 = staticmethod(activation.gelu_tanh_mul_fp8)
     sigmoid_mul = staticmethod(activation.sigmoid_mul)
+    add_gated = staticmethod(activation.add_gated)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     rotate_and_cache_latents = staticmethod(latents.rotate_and_cache_latents)

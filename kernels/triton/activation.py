@@ -43,6 +43,14 @@ def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
     return out
 
 
+def add_gated(total: Tensor, x: Tensor, score: Tensor) -> None:
+    """Add x [T, N] times sigmoid(score), score [T, 1], to total [T, N], computed in float32."""
+    rows, size = x.shape
+    tile = row_tile(min(size, _WIDTH))
+    grid = (rows, triton.cdiv(size, tile.width))
+    _add_gated_kernel[grid](total, x, score, size, tile.width, num_warps=tile.warps)
+
+
 def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, size)
@@ -67,6 +75,17 @@ def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.conste
     gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
     product = _gelu(gate, up) if GELU else _silu(gate, up)
     tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+
+
+@triton.jit
+def _add_gated_kernel(total, x, score, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside, place = column < SIZE, row * SIZE + column
+    opened = tl.sigmoid(tl.load(score + row).to(tl.float32))
+    gated = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * opened
+    summed = tl.load(total + place, mask=inside, other=0.0).to(tl.float32) + gated
+    tl.store(total + place, summed.to(total.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from thothy_ai.engine.models.layers.attention import LayerContext, TokenMixer
 from thothy_ai.engine.models.layers.linear import Linear
-from thothy_ai.engine.models.layers.mlp import MLP, SwiGLU
+from thothy_ai.engine.models.layers.mlp import MLP
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.experts import Experts, Routed, Routing
 from thothy_ai.kernels.operations import Operations
@@ -28,17 +28,6 @@ class ExpertRouter:
     def __call__(self, hidden: Tensor, operations: Operations) -> Routed:
         """The experts of each token of [R, hidden]."""
         return operations.route(hidden, self.weight, self.bias, self.correction, self.routing)
-
-
-@dataclass(frozen=True, slots=True)
-class GatedExpert:
-    """An expert that every token goes to, times the sigmoid of a score of its own: `gate` [1, hidden]."""
-
-    mlp: SwiGLU
-    gate: Tensor
-
-    def __call__(self, hidden: Tensor, operations: Operations) -> Tensor:
-        return self.mlp(hidden, operations).mul_(functional.linear(hidden, self.gate).sigmoid_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,8 @@ class InputWeightedExperts:
 
 @dataclass(frozen=True, slots=True)
 class SparseBlock:
-    """The weighted results of each normalized token's chosen experts, plus those of the shared experts, if any.
+    """The weighted results of each normalized token's chosen experts, plus those of the shared experts, if any: times
+    the sigmoid of a token's score if there is a `shared_gate` [1, hidden].
 
     Like `DenseBlock`, it takes an update [R, hidden] and returns the next one; `residual` is overwritten with the sum.
     """
@@ -78,12 +68,19 @@ class SparseBlock:
     norm: FinalNorm
     router: ExpertRouter
     experts: Experts | LatentExperts
-    shared: MLP | GatedExpert | None = None
+    shared: MLP | None = None
+    shared_gate: Tensor | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         hidden = self.norm(update, residual, operations)  # not quantized: the router should choose by exact values
         made = self.experts(hidden, *self.router(hidden, operations))
-        return made if self.shared is None else made.add_(self.shared(hidden, operations))
+        if self.shared is None:
+            return made
+        beside = self.shared(hidden, operations)
+        if self.shared_gate is None:
+            return made.add_(beside)
+        operations.add_gated(made, beside, functional.linear(hidden, self.shared_gate))
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,14 @@ from torch import Tensor
 from tests.support.layer_checks import TYPES, assert_near, assert_quantized, normal
 from thothy_ai.kernels.fp8 import TINY
 from thothy_ai.kernels.reference import activation
-from thothy_ai.kernels.triton.activation import gelu_tanh_mul, gelu_tanh_mul_fp8, silu_mul, silu_mul_fp8
+from thothy_ai.kernels.triton.activation import (
+    add_gated,
+    gelu_tanh_mul,
+    gelu_tanh_mul_fp8,
+    sigmoid_mul,
+    silu_mul,
+    silu_mul_fp8,
+)
 
 SIZES = [1, 33, 1024, 1536, 3072, 14336] if torch.cuda.is_available() else [1, 33, 1024, 1536]
 MANY = 4099 if torch.cuda.is_available() else 9
@@ -41,6 +48,19 @@ def test_silu_mul(size: int, dtype: torch.dtype, device: torch.device) -> None:
 def test_silu_mul_fp8(size: int, dtype: torch.dtype, device: torch.device) -> None:
     gate_up = case(size, dtype, device)
     assert_quantized(silu_mul_fp8(gate_up), gated64(gate_up))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_results_are_gated_by_a_number_of_each_or_of_all(size: int, dtype: torch.dtype, device: torch.device) -> None:
+    x, gate = case(size, dtype, device).chunk(2, dim=1)
+    score, total = normal(4, 1, seed=1).to(device, dtype), normal(4, size, seed=2).to(device, dtype)
+    assert_near(sigmoid_mul(x, gate), x.double() * gate.double().sigmoid())
+    wanted, by_torch = total.double() + x.double() * score.double().sigmoid(), total.clone()
+    activation.add_gated(by_torch, x.contiguous(), score)
+    add_gated(total, x.contiguous(), score)
+    assert_near(total, wanted)
+    assert_near(by_torch, wanted)
 
 
 def test_large_gates_neither_overflow_nor_vanish(device: torch.device) -> None:

@@ -1,7 +1,8 @@
-"""Gated delta nets: decode's bandwidth over the states, and prefill against the matrix multiplications of its layer.
+"""Gated delta nets: decode's bandwidth over the states, prefill against the matrix multiplications of its layer, and
+steps that do both.
 
 `python -m benchmarks.kernels states`. Shapes are those of Qwen3.5's layers in bfloat16, with states in float32 and in
-bfloat16.
+bfloat16. All in CUDA graphs: a call's launches take longer than a step of few rows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Row = tuple[str, ...]
 HEADER: Row = ("shape", "step", "what", "us", "GB/s", "of its layer's GEMMs")
 ROWS = (1, 16, 64, 128, 256, 512)
 PROMPTS = ((8192,), (1280,), (2048,) * 4, (256,) * 32)
+BOTH = ((256, (1024,)), (512, (192,) * 4))  # rows that decode, and prompts in the same step
+SAMPLE = 50  # milliseconds
 LARGER_THAN_L2 = 256 << 20
 WIDTH = 4
 CUDA = torch.device("cuda")
@@ -64,7 +67,7 @@ LAYERS = (Layer("qwen3.5-35b-a3b", 2048), Layer("qwen3.5-0.8b", 1024, 16, 16))
 
 
 def measure() -> list[Row]:
-    return [row for layer in LAYERS for row in (*_decode(layer), *_prefill(layer))]
+    return [row for layer in LAYERS for row in (*_decode(layer), *_prefill(layer), *_both(layer))]
 
 
 def _decode(layer: Layer) -> list[Row]:
@@ -103,6 +106,20 @@ def _prefill(layer: Layer) -> list[Row]:
             (layer.name, step, "chunked scan", f"{scan:.0f}", "", f"{scan / gemms:.0%}"),
             (layer.name, step, "convolution and norm", f"{around:.0f}", "", f"{around / gemms:.0%}"),
         ]
+    return made
+
+
+def _both(layer: Layer) -> list[Row]:
+    """A step's rows that decode, its prompts, and both."""
+    made = []
+    for rows, prompts in BOTH:
+        times = []
+        for counts in ([1] * rows, prompts, [1] * rows + [*prompts]):
+            parts, batch = _parts(layer, sum(counts)), _batch(counts, start=100)
+            states = cycle(layer.states(len(counts), torch.bfloat16))
+            times.append(_us(lambda: parts.delta(next(states)[1], batch)))  # noqa: B023
+        step = f"{rows} rows and {len(prompts)} x {prompts[0]} tokens"
+        made.append((layer.name, step, "rows; prompts; both", "; ".join(f"{us:.0f}" for us in times), "", ""))
     return made
 
 
@@ -152,5 +169,5 @@ def _batch(counts: list[int] | tuple[int, ...], start: int) -> AttentionBatch:
 
 
 def _us(run: Callable[[], object]) -> float:
-    milliseconds: float = triton.testing.do_bench(run, return_mode="median")
+    milliseconds: float = triton.testing.do_bench_cudagraph(run, rep=SAMPLE, return_mode="median")
     return 1000 * milliseconds

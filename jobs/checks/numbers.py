@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks import derived, numerals
@@ -127,7 +127,8 @@ class _Known:
             unit = derived.kind_of(quantity)
             for reading in quantity.readings:
                 self._families[reading].add(unit.family if unit else "")
-        self._derivations: Derivations | None = None
+        self._may_round, self._language = may_round, language
+        self._written_out, self._written_figures = "", list[Quantity]()
         self._misprints = Misprints(())
         self._written: set[Decimal] = set()  # never taken for misprints: figures of the text, rounded ones, remainders
         self._years, self._measures = derived.spans(found), measures(found)
@@ -144,14 +145,19 @@ class _Known:
             self._figures |= {near for quantity in found for near in rounded(quantity)}
             self._figures |= derived.amounts_in_cents(found)
             self._written = self._figures | derived.rests(found)
-            written_out = in_digits(_without_scales(text, found), language)
-            figures = [each for each in quantities(written_out, language) if max(each.readings) not in {0, 1}]
-            self._derivations, self._misprints = Derivations(written_out, language, figures), Misprints(figures)
+            self._written_out = in_digits(_without_scales(text, found), language)
+            read = quantities(self._written_out, language)
+            self._written_figures = [each for each in read if max(each.readings) not in {0, 1}]
+            self._misprints = Misprints(self._written_figures)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
             self._percent |= numerals.shares(text) | derived.multiples(found) | derived.worded_shares(text, language)
             self._percent |= _may_be_percent(derived.in_percent(found), "0.05")
             self._about_percent = _may_be_percent(derived.in_percent(found), "0.1")
         self._with_shares = self._figures | numerals.shares(text)
+
+    @cached_property
+    def _derivations(self) -> Derivations:  # most texts have no number that a calculation must explain
+        return Derivations(self._written_out, self._language, self._written_figures)
 
     @property
     def months(self) -> set[Decimal]:
@@ -172,7 +178,7 @@ class _Known:
             return bool(quantity.readings & written) or converts(quantity, self._measures)
         if self._has_as_it_is(quantity):
             return True
-        if self._derivations is None or wording is None or _is_clock(quantity):
+        if not self._may_round or wording is None or _is_clock(quantity):
             return False
         limit = _OF_MISPRINT if self._misprints.has(quantity) else 1.0
         return self._derivations.explain(quantity, wording, limit)
@@ -181,7 +187,7 @@ class _Known:
         beside = self._beside(quantity)
         if quantity.spelled:
             return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & (self._figures | beside | _ROUND))
-        if self._derivations and derived.is_percent(quantity):
+        if self._may_round and derived.is_percent(quantity):
             about = self._about_percent if derived.is_about(quantity) else set()
             return bool(quantity.readings & (self._percent | about))
         if quantity.readings & beside or converts(quantity, self._measures):
@@ -189,7 +195,7 @@ class _Known:
         unit = unit_of(quantity)
         families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
         measures_other = unit and any(families) and not any(unit.family in each or "" in each for each in families)
-        if measures_other and self._derivations and max(quantity.readings) > _MAX_WORDED:
+        if measures_other and self._may_round and max(quantity.readings) > _MAX_WORDED:
             return False  # the source has it only with units of other families: litres there, euros here
         if self._says_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
             return True

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
+from thothy_ai.jobs.checks import numbers
 
 NEW = RejectionReason.NUMBER_NOT_IN_SOURCE
 ENGLISH = (
@@ -246,3 +247,17 @@ def test_the_base_of_a_share_has_a_share_beside_it(text: str, locale: str, found
 )
 def test_what_is_free_costs_nothing(source: str, found: bool) -> None:
     assert (checks.new_number("Members pay $0.", source, "en") is not None) == found
+
+
+def test_nothing_is_calculated_for_numbers_that_the_source_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("there is nothing to explain")
+
+    monkeypatch.setattr(numbers, "Derivations", refuse)
+    source = "In 2019 there were 412 cafés; now there are 3,840 of them, and 61 cities pay 63% of the rent."
+    assert (
+        checks.new_number("Of 3,840 cafés, 61 cities support most, up from 412, with 63 per cent.", source, "en")
+        is None
+    )
+    with pytest.raises(AssertionError, match="nothing to explain"):
+        checks.new_number("There are 3,428 more cafés.", source, "en")

@@ -131,20 +131,15 @@ AROUND = Repeat(Chars(ANY.ranges), 0, None)  # what may surround a pattern found
 def words_in(classes: Sequence[Chars], words: Sequence[str]) -> str:
     """A string of these classes with few tokens, built greedily from the first fitting word of `words` each time."""
     found: list[str] = []
-    at, count, known = 0, len(classes), tuple(words)
+    at, count, fitting = 0, len(classes), dict[int, list[str]]()
     while at < count:
         kind, end = classes[at], at + 1
         while end < count and classes[end] is kind:
             end += 1
-        fitting = _fitting(kind, known) if end - at > 1 else ()
+        if end - at > 1 and id(kind) not in fitting:
+            fitting[id(kind)] = [word for word in words if all(kind.has(ord(sign)) for sign in word)]
         while at < end:
-            word = next((word for word in fitting if len(word) <= end - at), chr(kind.best))
+            word = next((word for word in fitting.get(id(kind), ()) if len(word) <= end - at), chr(kind.best))
             found.append(word)
             at += len(word)
     return "".join(found)
-
-
-@lru_cache(64)
-def _fitting(kind: Chars, words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that consist of these characters."""
-    return tuple(word for word in words if all(kind.has(ord(sign)) for sign in word))

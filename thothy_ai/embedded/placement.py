@@ -8,10 +8,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from thothy_ai.embedded.endpoint import Endpoint, engine_endpoint
 from thothy_ai.errors import ConfigError
+from thothy_ai.plans.judges import default_processes
 from thothy_ai.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -102,7 +103,8 @@ def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[P
     for number, placement in enumerate(where):
         suffix = f"-{placement.label}" if len(where) > 1 else ""
         endpoint = placement.endpoint or engine_endpoint(home, f"-{number}" if number else "")
-        own = {"engine_url": endpoint.url, "engine_token": endpoint.secret}
+        own: dict[str, Any] = {"engine_url": endpoint.url, "engine_token": endpoint.secret}
+        own["judges"] = settings.judges or default_processes(len(where))
         if placement.label:
             own["engine_name"] = f"{settings.engine_name or socket.gethostname()}-{placement.label}"
         pair_settings = settings.model_copy(update=own)

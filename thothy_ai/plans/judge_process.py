@@ -63,7 +63,10 @@ def serve(stream: BufferedRWPair) -> None:
     registry.load_extra(start.kinds)
     leave_to_people(start.gates_as_findings)
     if start.warm:
-        warm_up()
+        try:
+            warm_up()
+        except Exception as error:  # noqa: BLE001 - tasks that need what is broken say so
+            traceback.print_exception(error)
     answer = ANSWERS.encode(Started())
     while True:
         stream.write(answer)

@@ -89,9 +89,10 @@ class Judges:
         self._closed = False
 
     async def start_early(self) -> None:
-        """Start the processes before a task needs them, with what validators load: no task then waits for that.
+        """Start the processes before tasks need them, and load what validators need, so that later tasks do not wait.
 
-        A worker of `MIN_PROCESSES` starts them when a task comes, and takes no memory while it has no jobs.
+        A task that comes meanwhile starts a process that loads only what the task needs. A worker of `MIN_PROCESSES`
+        starts them when a task comes, and takes no memory while it has no jobs.
         """
 
         async def start_next() -> None:
@@ -213,9 +214,9 @@ class Judges:
             return await judge.ask(frame)
 
 
-def default_processes() -> int:
-    """How many processes a worker has. The engine uses the other processors."""
-    return max(MIN_PROCESSES, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) * 3 // 4))
+def default_processes(workers: int = 1) -> int:
+    """How many processes each of a machine's workers has. Engines use the other processors."""
+    return max(MIN_PROCESSES, min(MAX_DEFAULT_PROCESSES, len(os.sched_getaffinity(0)) * 3 // 4 // workers))
 
 
 class _Judge:

@@ -4,9 +4,8 @@ patterns, dictionaries and models of languages. What other languages need is loa
 
 from __future__ import annotations
 
-from typing import Any
-
-from thothy_ai.jobs import registry
+from thothy_ai.jobs.kinds.trend_summary import KIND
+from thothy_ai.jobs.kinds.trend_summary.values import TrendSummary, TrendSummaryArtifact
 
 _SOURCE = """Repair cafés in Europe
 
@@ -19,32 +18,19 @@ _TEXT = (
     "is a promise.” The number of such evenings has doubled since 2019, to 3,840, while the costs of 61 cities did not "
     "fall by 12% but grew, because more people would rather keep a machine than buy another one somewhere else."
 )
-_QUOTE = "volunteers repaired 5,200 lamps, trousers and coffee machines last year"
-_POINT = {"point": _TEXT, "quote": _QUOTE}
-_REQUEST = {"source": _SOURCE, "audience": "readers"}
-_SAMPLES: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-    (
-        "trend_summary",
-        _REQUEST,
-        {
-            "title": "Repair cafés double",
-            "standfirst": _TEXT,
-            "key_points": [_POINT, _POINT, _POINT],
-            "why_it_matters": _TEXT,
-            "tags": ["repair", "cities"],
-            "confidence": "high",
-        },
-    ),
-    ("hook", _REQUEST | {"channel": "newsletter"}, {"variants": [{"angle": "a contrast", "text": _TEXT}]}),
-    ("report_section", _REQUEST, {"heading": "Repairs", "body": _TEXT, "citations": [{"quote": _QUOTE}]}),
-    ("translation", {"source": _SOURCE, "source_locale": "de", "target_locale": "en"}, {"text": _TEXT}),
-)
+_POINT = {"point": _TEXT, "quote": "volunteers repaired 5,200 lamps, trousers and coffee machines last year"}
+_SUMMARY = {
+    "title": "Repair cafés double",
+    "standfirst": _TEXT,
+    "key_points": [_POINT, _POINT, _POINT],
+    "why_it_matters": _TEXT,
+    "tags": ["repair", "cities"],
+    "confidence": "high",
+}
 
 
 def warm_up() -> None:
-    """Judge a text of each kind, whatever the verdict."""
-    for name, values, written in _SAMPLES:
-        kind = registry.find(name)
-        request = kind.parsed(values)
-        for _ in kind.plan.checks(request, kind.artifact.model_validate(written)):  # type: ignore[attr-defined]
-            pass
+    """Judge a trend summary, whose checks need all that those of the other kinds need, whatever the verdict."""
+    request = TrendSummary(source=_SOURCE, audience="readers")
+    for _ in KIND.plan.checks(request, TrendSummaryArtifact.model_validate(_SUMMARY)):  # type: ignore[attr-defined]
+        pass

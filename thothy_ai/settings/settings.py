@@ -193,7 +193,8 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         description="Number of processes in which a worker runs the code of job kinds: prompts and validators."
-        " Default: three for every four processors, but at least two and at most twelve.",
+        " Default: three for every four processors, which the workers of `thothy up` share, but at least two and at"
+        " most twelve. More than two start with the worker, and take about 170 MB each.",
     )
     judge_seconds: Seconds = Field(
         default=20,

@@ -11,6 +11,7 @@ import pytest
 from thothy_ai.embedded.placement import ANYWHERE, pairs, placements
 from thothy_ai.engine.process.gpus import Gpu, visible_gpus
 from thothy_ai.errors import ConfigError
+from thothy_ai.plans.judges import default_processes
 from thothy_ai.settings import Settings
 
 GPUS = (Gpu(0, "GPU-aaaa-0", "H200"), Gpu(1, "GPU-bbbb-1", "H200"), Gpu(2, "GPU-cccc-2", "L4"))
@@ -88,7 +89,9 @@ def test_pairs_have_names_and_sockets_of_their_own(tmp_path: Path) -> None:
     assert [(pair.engine, pair.worker) for pair in found] == [("engine-1", "worker-1"), ("engine-2", "worker-2")]
     assert [pair.settings.engine_name for pair in found] == [f"{socket.gethostname()}-{label}" for label in "12"]
     assert len({pair.settings.engine_url for pair in found}) == 2
+    assert {pair.settings.judges for pair in found} == {default_processes(2)}
     named = pairs(Settings.load(engine_name="box"), tmp_path, placements("1", None, GPUS))
     assert [(pair.engine, pair.settings.engine_name) for pair in named] == [("engine", "box-1")]
+    assert [pair.settings.judges for pair in pairs(Settings.load(judges=3), tmp_path, (ANYWHERE,))] == [3]
     [only] = pairs(Settings.load(), tmp_path, (ANYWHERE,))
     assert (only.engine, only.settings.engine_name) == ("engine", None)

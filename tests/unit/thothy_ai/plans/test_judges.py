@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
@@ -13,8 +16,11 @@ from typing import ParamSpec
 import pytest
 
 from tests.support.patience import PATIENCE
+from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.jobs import Early, Output, RejectionReason
+from thothy_ai.plans import judge_process
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, Started, StartTask
 from thothy_ai.plans.judges import Judges, default_processes
 
 pytestmark = pytest.mark.slow
@@ -324,8 +330,36 @@ async def test_processes_that_are_being_started_end_with_the_others() -> None:
     assert all(judge._process is None for judge in by._judges)
 
 
-def test_there_are_at_least_two() -> None:
-    assert 2 <= default_processes() <= 12
+def test_there_are_at_least_two_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    assert [default_processes(workers) for workers in (1, 2, 4, 8, 64)] == [12, 12, 6, 3, 2]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert default_processes() == 2
+
+
+def test_a_warm_up_loads_what_validators_need() -> None:
+    loaded = (
+        "import sys; from thothy_ai.plans.warm_up import warm_up; warm_up(); "
+        "from thothy_ai.jobs.checks import vocabulary; assert vocabulary.is_known.cache_info().currsize; "
+        "assert {'lingua', 'simplemma', 'icu4py', 'babel'} <= sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", loaded], check=True)
+
+
+def test_a_process_whose_warm_up_fails_serves_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ImportError("no lingua")
+
+    monkeypatch.setattr(judge_process, "warm_up", broken)
+    given = io.BytesIO(TASKS.encode(StartTask((), tuple(sys.path), 20.0, warm=True)))
+    written = io.BytesIO()
+    stream = io.BufferedRWPair(given, written)  # type: ignore[arg-type]  # closed with it
+    judge_process.serve(stream)
+    [answer] = FrameBuffer().feed(written.getvalue())
+    assert ANSWERS.decode(answer) == Started()
+    assert "no lingua" in capsys.readouterr().err
 
 
 @on_a_loop

@@ -57,14 +57,17 @@ class Patterns:
 
 
 _LOOKAROUND = re.compile(r"\(\?<?[=!][^()]*\)")
+# What the looser pattern would not cover: an escape that `_LOOSER` widens in a class that excludes it, and a quantifier
+# after a lookaround, which would count what is before it.
+_NOT_LOOSER = re.compile(r"\[\^[^\]\\]*(?:\\.[^\]\\]*)*\\[wdWDSb]|\[[^\]]*\\[WDb]|\(\?<?[=!][^()]*\)[*+?{]")
 _LOOSER = {r"\b": "", r"\w": "[^ ]", r"\d": "[^ ]", r"\S": "[^ ]", r"\W": "(?s:.)", r"\s": r"[\s\x1c-\x1f]"}
 
 
 def may_match(pattern: str, text: str) -> bool:
-    """Whether `re` may find a pattern that ignores case. If not, it certainly finds nothing.
+    """Whether `re` may find a pattern that ignores case. If not, it finds nothing.
 
     The crate looks for a looser pattern: without lookarounds and borders, and with any character but a space for a
-    letter or digit, since classes of Unicode make it large.
+    letter or digit, since classes of Unicode make it large. Not for ranges in classes that end beside ı.
     """
     screen = _loose_screen(pattern)
     if screen is None:
@@ -87,6 +90,8 @@ def _is_unicode(text: str) -> bool:
 
 @cache
 def _loose_screen(pattern: str) -> SchemaValidator | None:
+    if _NOT_LOOSER.search(pattern):
+        return None
     loose = _ESCAPE.sub(lambda found: _LOOSER.get(found[0], found[0]), _LOOKAROUND.sub("", _without_dots(pattern)))
     with suppress(SchemaError):
         return SchemaValidator(core_schema.str_schema(pattern=f"(?im){loose}", regex_engine="rust-regex"))

@@ -60,6 +60,7 @@ WORDS = (
     *(words for name in ("fractions", "multiples", "ordinals", "halves") for words in _NUMERALS[name].values()),
     *(entry["words"] for entry in _NUMERALS["shares"]),
     *(words.replace("\n", "") for words in table("operations").values()),
+    _NUMERALS["words"]["next_year"],
 )
 
 
@@ -72,6 +73,18 @@ def test_a_screen_hides_no_word(words: str, data: st.DataObject) -> None:
     for text in (made, made.upper(), made.lower(), f"a{made}a", f"é{made}é", f"an {made} hour", f"وال{made} year"):
         assert has_words(words, text) == bool(as_words(words).search(text))
         assert may_match(words, text) or not re.search(words, text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"[^\w]x", "-x"), (r"[^\W\d_]x", "ax"), (r"a[^\d]b", "acb"), (r"[\W]x", "-x"), (r"[a\W]x", "-x"),
+        (r"[^a\w]x", "-x"), (r"a(?!b){2}c", "ac"), (r"[\S]x", "ax"),
+    ],
+)  # fmt: skip
+def test_a_screen_hides_nothing_where_no_pattern_is_looser(pattern: str, text: str) -> None:
+    assert re.search(pattern, text, re.IGNORECASE)
+    assert may_match(pattern, text)
 
 
 @pytest.mark.parametrize("pattern", [r"(?<=no )\border\b", r"[\w'’-]+ order", r"order(?=s)", r"(o)rder\1?"])

@@ -38,9 +38,10 @@ def scale_pattern(language: str) -> re.Pattern[str]:
     if language == "tr":
         words[3].append("bin")
     groups = "|".join(f"(?P<s{power}>{'|'.join(patterns)})" for power, patterns in sorted(words.items(), reverse=True))
-    begins = "".join(sorted({begin for each in words.values() for begin in re.findall(r"(?:^|\|)(.)", "|".join(each))}))
-    # The set of first characters is there for speed: `re` tries one alternative after the other.
-    return re.compile(rf"[\s\u00a0-]?(?=[{begins}])(?:{groups})(?![^\W\d_])", re.IGNORECASE)
+    alternatives = "|".join(pattern for patterns in words.values() for pattern in patterns)
+    initials = "".join(sorted(set(re.findall(r"(?:^|\|)(.)", alternatives))))
+    # First characters are there for speed: `re` tries one alternative after the other. Each must begin with a letter.
+    return re.compile(rf"[\s\u00a0-]?(?=[{initials}])(?:{groups})(?![^\W\d_])", re.IGNORECASE)
 
 
 @cache

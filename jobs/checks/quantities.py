@@ -94,7 +94,7 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     return list(_quantities(text, language, listed))
 
 
-@lru_cache(maxsize=64)  # a text is compared in several ways
+@lru_cache(maxsize=16)  # a text is compared in several ways
 def _quantities(text: str, language: str, listed: bool) -> tuple[Quantity, ...]:
     plain = _blanked(_NOISE, prepared(text))
     plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))

@@ -27,16 +27,16 @@ _CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
 
 
 T = TypeVar("T")
-_SENTENCE = 400  # characters; most sentences have fewer
+_MAX_SENTENCE = 400  # characters; most sentences have fewer
 
 
-def _kept(divide: Callable[[str, str], T]) -> Callable[[str, str], T]:
-    """Keeps what texts were divided into: one artifact's checks ask for the same texts again and again.
+def _remembered(divide: Callable[[str, str], T]) -> Callable[[str, str], T]:
+    """Remembers what texts were divided into: one artifact's checks ask for the same texts again and again.
 
     Sentences are kept apart from longer texts, which they would soon displace.
     """
     of_sentence, of_text = lru_cache(maxsize=512)(divide), lru_cache(maxsize=32)(divide)
-    return lambda text, locale: (of_sentence if len(text) <= _SENTENCE else of_text)(text, locale)
+    return lambda text, locale: (of_sentence if len(text) <= _MAX_SENTENCE else of_text)(text, locale)
 
 
 def words(text: str, locale: str = "en") -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def words(text: str, locale: str = "en") -> tuple[str, ...]:
     return _words(text, locale)
 
 
-@_kept
+@_remembered
 def _words(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
 
@@ -57,7 +57,7 @@ def sentences(text: str, locale: str = "en") -> tuple[str, ...]:
     return _sentences(text, locale)
 
 
-@_kept
+@_remembered
 def _sentences(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import SentenceBreaker  # noqa: PLC0415  as above
 

@@ -87,7 +87,9 @@ def test_a_text_that_cannot_exceed_its_budget_is_as_one_without(oracle: Oracle) 
     with EngineDriver(partial(build_core, oracle.loaded, ROOMY)) as driver:
         outcome = driver.run(requests)
     of_none, of_all, of_less = (str(request.kv_budget) for request in requests)
-    assert outcome.logprobs[of_all] == outcome.logprobs[of_none]
+    assert outcome.tokens[of_all] == outcome.tokens[of_none]
+    drawn = ([each.logprob for each in outcome.logprobs[name] if each is not None] for name in (of_all, of_none))
+    torch.testing.assert_close(*drawn, rtol=0, atol=1e-4)  # other rows beside them round otherwise
     cached = [outcome.finished[name].usage.cached_tokens for name in (of_none, of_all, of_less)]
     assert cached == [0, 88, 0]
 

@@ -34,11 +34,7 @@ class Patterns:
         self._patterns: list[tuple[SchemaValidator | None, re.Pattern[str]]] = []
         for each in patterns:
             screened = _ESCAPE.sub(lambda found: _IN_THE_CRATE.get(found[0], found[0]), _without_dots(each))
-            schema = core_schema.str_schema(pattern=f"(?im){screened}", regex_engine="rust-regex")
-            screen = None
-            with suppress(SchemaError):  # which the crate raises for lookarounds, for example
-                screen = SchemaValidator(schema)
-            self._patterns.append((screen, re.compile(each, re.IGNORECASE | re.MULTILINE)))
+            self._patterns.append((_screen(screened), re.compile(each, re.IGNORECASE | re.MULTILINE)))
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """All matches by their start; matches with the same start in the order of the patterns."""
@@ -93,8 +89,13 @@ def _loose_screen(pattern: str) -> SchemaValidator | None:
     if _NOT_LOOSER.search(pattern):
         return None
     loose = _ESCAPE.sub(lambda found: _LOOSER.get(found[0], found[0]), _LOOKAROUND.sub("", _without_dots(pattern)))
+    return _screen(loose)
+
+
+def _screen(pattern: str) -> SchemaValidator | None:
+    """The crate's form of a pattern, or None if the crate cannot read it: it has no lookarounds, for example."""
     with suppress(SchemaError):
-        return SchemaValidator(core_schema.str_schema(pattern=f"(?im){loose}", regex_engine="rust-regex"))
+        return SchemaValidator(core_schema.str_schema(pattern=f"(?im){pattern}", regex_engine="rust-regex"))
     return None
 
 

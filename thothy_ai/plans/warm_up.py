@@ -30,7 +30,7 @@ _SUMMARY = {
 
 
 def warm_up() -> None:
-    """Judge a trend summary, whose checks need all that those of the other kinds need, whatever the verdict."""
+    """Run the checks of a trend summary, which load what all kinds need, and ignore the verdict."""
     request = TrendSummary(source=_SOURCE, audience="readers")
     for _ in KIND.plan.checks(request, TrendSummaryArtifact.model_validate(_SUMMARY)):  # type: ignore[attr-defined]
         pass

@@ -59,8 +59,8 @@ class InputWeightedExperts:
 
 @dataclass(frozen=True, slots=True)
 class SparseBlock:
-    """The weighted results of each normalized token's chosen experts, plus those of the shared experts, if any: times
-    the sigmoid of a token's score if there is a `shared_gate` [1, hidden].
+    """The weighted sum of the results of each token's chosen experts, plus the shared experts' results, if any. With a
+    `shared_gate` [1, hidden], the latter are multiplied by the sigmoid of the token's score.
 
     Like `DenseBlock`, it takes an update [R, hidden] and returns the next one; `residual` is overwritten with the sum.
     """

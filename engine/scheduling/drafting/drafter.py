@@ -22,7 +22,7 @@ from thothy_ai.engine.scheduling.drafting.budget import affordable
 from thothy_ai.engine.scheduling.drafting.chances import Chances, classes
 from thothy_ai.engine.scheduling.drafting.drafts import DraftedTokens, DraftRoom
 from thothy_ai.engine.scheduling.drafting.matching import AHEAD, NONE, Texts
-from thothy_ai.engine.scheduling.drafting.step_times import Line, Mean, StepTimes
+from thothy_ai.engine.scheduling.drafting.step_times import Line, StepTimes
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _LOOKED_AT = 4  # sequences for which drafts are sought, per place of a step
@@ -68,17 +68,14 @@ class AutomaticDrafter:
         self._profiles: OrderedDict[tuple[str, str], int] = OrderedDict()  # by salt and name, the last used one last
         self._gains = _FIRST_GAINS  # draws saved per row, by fraction of the drafts found
         self._drafts = _FIRST_DRAFTS  # drafts found per row
-        self._hidden, self._exposed = Mean(), Line()  # the host's seconds: per member with overlap; without overlap
+        self._hidden, self._exposed = Line(), Line()  # the host's seconds by members: with overlap, and without
         self._idle, self._pause = 0, _FIRST_PAUSE  # steps since drafts were last looked for; steps to wait
 
     # ---- whether to draft
 
     def observe_host(self, seconds: float, members: int, *, exposed: bool) -> None:
         """Learn how long the host worked on a step, without its waits. `exposed`: the device was idle meanwhile."""
-        if exposed:
-            self._exposed.add(members, seconds)
-        else:
-            self._hidden.add(seconds / max(1, members))
+        (self._exposed if exposed else self._hidden).add(members, seconds)
 
     def is_worthwhile(self, rows: int, places: int) -> bool:
         """Whether to plan the next step with drafts, given its `rows` and at most `places` drafts."""
@@ -100,15 +97,18 @@ class AutomaticDrafter:
 
     def _plain_rate(self, rows: int, tokens: int) -> float | None:
         """Tokens per second without drafts, in steps of this many rows and tokens."""
-        seconds = self.times.of(np.array(tokens))
-        return None if seconds is None else rows / max(float(seconds), tokens * (self._hidden.value or 0.0), 1e-9)
+        seconds, host = self.times.of(np.array(tokens)), self._hidden.at(np.array(tokens))
+        return None if seconds is None else rows / max(float(seconds), 0.0 if host is None else float(host), 1e-9)
 
     def _seconds(self, tokens: Int64) -> Float64:
-        """Seconds of steps with these numbers of tokens, drafts included, and of the host's work before each."""
-        seconds, host = self.times.of(tokens), self._exposed.at(tokens)
+        """Seconds of steps with these numbers of tokens, drafts included, and of the host's work before each. Until
+        that was measured, it takes as long as with overlap.
+        """
+        seconds = self.times.of(tokens)
         if seconds is None:
             return np.full(tokens.shape, np.inf)
-        return seconds + (tokens * np.float64(self._hidden.value or 0.0) if host is None else host)
+        host = next((found for line in (self._exposed, self._hidden) if (found := line.at(tokens)) is not None), 0.0)
+        return seconds + host
 
     # ---- which drafts
 

@@ -122,6 +122,16 @@ def test_one_slow_turn_does_not_switch_drafts_off_for_good(rows: int) -> None:
     assert any(drafter.is_worthwhile(rows, 512 - rows) for _ in range(10))
 
 
+@pytest.mark.parametrize("rows", [1, 4, 16])
+def test_the_hosts_work_on_a_step_is_not_assumed_to_grow_with_its_drafts(rows: int) -> None:
+    """Most of it is the same for one row as for many, so that a few rows are no measure of what each draft costs."""
+    made = AutomaticDrafter({1: 0.004, 16: 0.0043, 64: 0.0065, 512: 0.031}, 512)
+    for _ in range(30):
+        made.times.observe(rows, 0.005, decodes=True)
+        made.observe_host(1.5e-3 + 30e-6 * rows, rows, exposed=False)
+    assert made.is_worthwhile(rows, 512 - rows)
+
+
 def test_where_nothing_is_found_drafts_are_looked_for_ever_less_often() -> None:
     made, looks = drafter(), list[int]()
     for step in range(4_000):

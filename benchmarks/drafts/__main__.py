@@ -3,7 +3,8 @@
     python -m benchmarks.drafts record FOLDER [--cases 10]      of the bundled model for jobs of the four kinds, and
                                                                 labelled texts that people wrote
     python -m benchmarks.drafts replay FOLDER                   prints and records what drafts would gain
-    python -m benchmarks.drafts measure FOLDER [--shape llama-8b] [--kind hook]      on a GPU: what they do gain
+    python -m benchmarks.drafts measure FOLDER [--shape llama-8b] [--kind trend_summary] [--rows 16]
+                                                                on a GPU: what they do gain
 
 The replay's host is this machine's, timed as it runs; its steps are those of llama-8b in bfloat16 on an H200
 (`device_model`). Prompts have been computed before.
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.device_model import LLAMA
-from benchmarks.drafts.measure import measure
+from benchmarks.drafts.measure import AT_ONCE, QUOTING, on_a_gpu
+from benchmarks.drafts.measure import HEADER as MEASURED
 from benchmarks.drafts.modelled import ModelledDevice
 from benchmarks.drafts.recording import KINDS, Recorded, Recorder, Recordings
-from benchmarks.drafts.replaying import Drained, Replaying
+from benchmarks.drafts.replaying import Replaying, Written
 from benchmarks.results import Row, Table, record, table
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
@@ -30,19 +32,19 @@ ROWS = 1, 16, 64
 OF_A_KIND = (16,)  # rows
 MANY = 64  # outputs of a kind and writer, at most
 HEADER = ("outputs", "rows", "tokens a step", "drafts a row", "right", "host, us a row", "gain")
-MEASURED = ("at once", "tokens", "per second without", "with drafts", "times", "drafted", "right")
+ALL = "all"  # kinds
 
 
 def drained(
     recordings: Recordings, grammars: GrammarCompiler, records: Sequence[Recorded], at_once: int, *, drafts: bool
-) -> tuple[Drained, int, float]:
+) -> tuple[Written, int, float]:
     """What writing these took, in how many steps of a row, and the seconds in which the device waited for the host."""
     device = ModelledDevice(LLAMA)
     build = partial(device.core, recordings.vocab_size, recordings.end, drafts=drafts)
     engine = Replaying(build, grammars, recordings.end, device.now)
     engine.prepare(records)
     rows, idle = device.rows, device.idle
-    result = engine.drain(records, at_once)
+    result = engine.drain(records, at_once).whole
     engine.close()
     return result, device.rows - rows, device.idle - idle
 
@@ -78,11 +80,10 @@ def study(folder: Path) -> None:
     grammars = recordings.grammars(recordings.vocab_size)
     mixed = dict[str, list[Row]]()
     for name, written in writers(recordings).items():
-        by_kind = {kind: [each for each in written if each.kind == kind][:MANY] for kind in KINDS}
-        for kind, records in by_kind.items():
+        for kind in KINDS:
+            records = of_kind(written, kind)[:MANY]
             rows += replayed(f"{name}, {kind}", recordings, grammars, records, OF_A_KIND) if records else []
-        all_kinds = [each for records in zip_longest(*by_kind.values()) for each in records if each is not None]
-        mixed[name] = replayed(f"{name}, all", recordings, grammars, all_kinds[:MANY])
+        mixed[name] = replayed(f"{name}, all", recordings, grammars, of_kind(written, ALL)[:MANY])
         rows += mixed[name]
     gains = {name: [row[-1] for row in found] for name, found in mixed.items()}
     record(
@@ -95,6 +96,27 @@ def study(folder: Path) -> None:
         ],
         tables=[Table("this host, and a modelled H200 with llama-8b in bfloat16", HEADER, rows)],
     )
+
+
+def of_kind(records: Sequence[Recorded], kind: str) -> list[Recorded]:
+    """The outputs of a kind, or those of all kinds in turn."""
+    kinds = KINDS if kind == ALL else (kind,)
+    by_kind = [[each for each in records if each.kind == one] for one in kinds]
+    return [each for in_turn in zip_longest(*by_kind) for each in in_turn if each is not None]
+
+
+def measured(folder: Path, shape: str, weights: str, writer: str, kinds: Sequence[str], rows: Sequence[int]) -> None:
+    """Print a table line by line, so that a time limit loses nothing. Only drains of all kinds have a tail."""
+    recordings = Recordings(folder)
+    records = writers(recordings)[writer]
+    wanted = {kind: of_kind(records, kind) for kind in kinds}
+    needed = {id(each): each for some in wanted.values() for each in some}
+    measuring = on_a_gpu(shape, weights, recordings, [*needed.values()])
+    print(table(MEASURED, ()), flush=True)
+    for kind, some in wanted.items():
+        for at_once in rows:
+            for cells in measuring.measure(kind, some, at_once, tail=kind == ALL):
+                print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def writers(recordings: Recordings) -> dict[str, list[Recorded]]:
@@ -116,14 +138,15 @@ def main() -> None:
     parser.add_argument("--shape", default="llama-8b")
     parser.add_argument("--weights", default="auto", choices=("auto", "fp8"))
     parser.add_argument("--writer", default="people", choices=("bundled model", "people", "people, prose"))
-    parser.add_argument("--kind", choices=KINDS, help="of the outputs that are measured; default: all")
+    parser.add_argument(
+        "--kind", nargs="+", choices=(ALL, *KINDS), default=(ALL, *QUOTING), help="of the outputs that are measured"
+    )
+    parser.add_argument("--rows", nargs="+", type=positive(int), default=AT_ONCE, help="at once, when measured")
     options = parser.parse_args()
     if options.what == "replay":
         study(options.folder)
     elif options.what == "measure":
-        recordings = Recordings(options.folder)
-        records = [each for each in writers(recordings)[options.writer] if options.kind in (None, each.kind)]
-        print(table(MEASURED, measure(options.shape, options.weights, recordings, records)))
+        measured(options.folder, options.shape, options.weights, options.writer, options.kind, options.rows)
     else:
         recorder = Recorder(bundled_model_path())
         recorder.save(options.folder, options.cases)

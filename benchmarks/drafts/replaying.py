@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -19,21 +20,35 @@ from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, OnEvent
 from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core.parts import LaunchedStep
-from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.memory import MaskMemory
 
 PROMPTS = 64  # are computed at once
-COUNTS = "steps", "output_tokens", "drafted_tokens", "accepted_tokens"
+_FIRST = 16  # tokens of each row on average, before its speed is measured
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """What writing some outputs took: seconds, and what the core counted."""
+class Written(NamedTuple):
+    """What an engine has done up to some time, or within some time: seconds, and what its core counted."""
 
-    seconds: float
-    steps: int
-    output_tokens: int
-    drafted_tokens: int
-    accepted_tokens: int
+    seconds: float = 0.0
+    steps: int = 0
+    output_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    busy_seconds: float = 0.0
+
+    def since(self, other: Written) -> Written:
+        return Written(*(mine - others for mine, others in zip(self, other, strict=True)))
+
+
+class Drained(NamedTuple):
+    """A `whole` drain. All rows are `full` from when each has written some tokens until none is left for the first that
+    ends; then begins the `tail`, if the drain has one.
+    """
+
+    whole: Written
+    full: Written
+    tail: Written
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,9 +74,12 @@ class Replaying:
     ) -> None:
         self._grammars, self._end, self._now = grammars, end, now
         self._outputs: dict[str, Sequence[int]] = {}
-        self._left: list[tuple[str, Recorded]] = []
-        self._running, self._done = 0, Future[float]()
+        self._left: list[tuple[CoreRequest, Grammar | None]] = []
+        self._running, self._at_once, self._done = 0, 0, Future[Written]()
+        self._until_full, self._tail = 0, True  # tokens of all drains until all rows are full; whether there is a tail
+        self._marks: list[Written] = []  # where all rows were full, and where the tail began
         self.core = build(self._take)
+        self._drafter = self.core._drafter
         read = self.core._read
 
         def reading(launched):  # noqa: ANN001, ANN202 - of the core's own types
@@ -78,24 +96,38 @@ class Replaying:
 
     def prepare(self, records: Sequence[Recorded]) -> None:
         """Compute the prompts of these outputs, so that a drain finds their KV in the prefix cache."""
-        self._run([(f"prompt-{number}", replace(each, max_tokens=1)) for number, each in enumerate(records)], PROMPTS)
+        self._run([replace(each, max_tokens=1) for each in records], PROMPTS)
 
-    def drain(self, records: Sequence[Recorded], at_once: int) -> Drained:
-        """Write all outputs, so many at once. An engine does this once: it would remember them."""
-        before = self.core.stats().core
-        seconds = self._run([(f"{number}", each) for number, each in enumerate(records)], at_once)
-        after = self.core.stats().core
-        return Drained(seconds, *(getattr(after, name) - getattr(before, name) for name in COUNTS))
+    def renew(self, *, drafts: bool) -> None:
+        """Forget the masks of earlier drains, and have drafts in the next or not. Only while nothing runs."""
+        self.core._masks = MaskMemory(self.core._requests._vocab_size)
+        self.core._drafter = self._drafter if drafts else None
 
-    def _run(self, named: list[tuple[str, Recorded]], at_once: int) -> float:
-        """The seconds that outputs take, so many at once."""
-        first, self._left = named[:at_once], named[at_once:][::-1]
-        self._running, self._done, began = len(first), Future(), self._now()
+    def drain(self, records: Sequence[Recorded], at_once: int, *, tail: bool = True) -> Drained:
+        """Write all outputs, so many at once; without a `tail`, end when a row stays empty. The engine remembers them
+        by their kinds.
+        """
+        began = self._so_far()
+        self._until_full, self._marks, self._tail = began.output_tokens + _FIRST * at_once, [], tail
+        ended = self._run(records, at_once)
+        full, empty = (*self._marks, ended, ended)[:2]
+        return Drained(ended.since(began), empty.since(full), ended.since(empty))
+
+    def _so_far(self) -> Written:
+        counted = self.core._stats[2]
+        return Written(self._now(), *(getattr(counted, name) for name in Written._fields[1:]))
+
+    def _run(self, records: Sequence[Recorded], at_once: int) -> Written:
+        """Write outputs, so many at once; returns how far the engine is then."""
+        self._outputs.clear()
+        requests = [self._request(f"{number}", each) for number, each in enumerate(records)]
+        first, self._left = requests[:at_once], requests[at_once:][::-1]
+        self._running, self._at_once, self._done = len(first), at_once, Future()
         for each in first:
-            self._submit(*each)
-        return self._done.result() - began
+            self.core.submit(*each)
+        return self._done.result()
 
-    def _submit(self, name: str, each: Recorded) -> None:
+    def _request(self, name: str, each: Recorded) -> tuple[CoreRequest, Grammar | None]:
         self._outputs[name] = each.tokens
         sampling = SamplingParams(max_tokens=each.max_tokens, temperature=0.8, top_p=0.9)
         request, grammar = CoreRequest(name, each.prompt, sampling, profile=each.kind), None
@@ -104,7 +136,7 @@ class Replaying:
         elif each.schema is not None:
             grammar = self._grammars.compile(each.schema)
             grammar.limit(each.max_tokens)
-        self.core.submit(request, grammar)
+        return request, grammar
 
     def _take(self, events: list[Event]) -> None:
         for event in events:
@@ -113,11 +145,23 @@ class Replaying:
                 return
             if isinstance(event, FinishedEvent):
                 if self._left:
-                    self._submit(*self._left.pop())
+                    self.core.submit(*self._left.pop())
                 else:
                     self._running -= 1
+        self._mark()
         if not self._running and not self._done.done():
-            self._done.set_result(self._now())
+            self._done.set_result(self._so_far())
+
+    def _mark(self) -> None:
+        """Note where all rows are full, and where the first of them stays empty."""
+        so_far = self._so_far()
+        if not self._marks and so_far.output_tokens >= self._until_full:
+            self._marks.append(so_far)
+        elif len(self._marks) == 1 and self._running < self._at_once:
+            self._marks.append(so_far)
+            if not self._tail:
+                for name in self._outputs:
+                    self.core.abort(name)
 
     def close(self) -> None:
         """End the core, and free what it had on the device."""

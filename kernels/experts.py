@@ -10,6 +10,7 @@ from torch import Tensor
 from thothy_ai.kernels.fp8 import Quantized
 
 MXFP4_BLOCK = 32  # numbers that share a scale
+GATE_ROWS = 8  # of a router's weight; all but the first are zeros, because GEMMs write rows of 32 bytes fastest
 
 
 class Mxfp4(NamedTuple):
@@ -71,6 +72,9 @@ class Routing:
     Scores are softmax or sigmoid of the logits, in float32; a correction [E], if there is one, is added for the choice
     only. Of several groups, equal runs of experts, only the `kept_groups` whose `best` highest scores, one or two, have
     the highest sums take part. The chosen scores are the weights: `renormalized` to a sum of one, then times `scale`.
+
+    `shared`: every token also goes to expert E, by a weight that is the sigmoid of its gate. The gate is the first of
+    GATE_ROWS rows that the router's weight has after those of the E experts that are chosen from.
     """
 
     top_k: int
@@ -80,10 +84,15 @@ class Routing:
     groups: int = 1
     kept_groups: int = 1
     best: int = 2
+    shared: bool = False
+
+    @property
+    def experts_per_token(self) -> int:
+        return self.top_k + self.shared
 
 
 class Routed(NamedTuple):
-    """For T tokens: `experts` [T, k] int32, all different, and their `weights` [T, k] float32.
+    """For T tokens: `experts` [T, k] int32, all different, the shared one last, and their `weights` [T, k] float32.
 
     A token whose logits are not finite goes to some experts, with weights that are not finite either.
     """

@@ -277,6 +277,10 @@ class ModelBuilder:
         own = [cut_inputs(weight, part, name) for name, weight in zip(outputs, weights, strict=True)]
         return ReducedLinear(self._joined(own, [] if self.share.rank else biases), self.ranks)
 
+    def adaptable(self, weight: Tensor | Quantized, outputs: Mapping[str, int], inputs: int) -> Linear:
+        """A layer of a weight that other parts hold and count."""
+        return self._adapted(self._layer(weight, None), outputs, inputs)
+
     def _adapted(
         self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor] | None = None
     ) -> Linear:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class ExpertNames:
     """The names of a layer's experts in a checkpoint.
 
     Single experts are at `experts`, their number and a projection's name; stacks of all experts at `stacked` and that
-    name. `gate` None: they have no gates.
+    name. `gate` None: they have no gates. `shared`: where an expert is that is read as the last one, or None.
     """
 
     experts: str
@@ -63,9 +64,11 @@ class ExpertNames:
     gate: str | None = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    shared: str | None = None
 
-    def projection(self, expert: int, name: str) -> str:
-        return f"{self.experts}{expert}.{name}.weight"
+    def one(self, expert: int) -> str:
+        """The prefix of a single expert's projections."""
+        return f"{self.experts}{expert}."
 
 
 def read_experts(
@@ -84,7 +87,7 @@ def read_experts(
     rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
     parts: tuple[Tensor | Iterable[Parts], Tensor | Iterable[Parts]]
     if not source.holds(gates):
-        parts = _one_by_one(source, names, sizes, hidden, share)
+        parts = _one_by_one(source, names, map(names.one, range(experts)), sizes, hidden, share)
     # Qwen3-VL is published with both transposed; at most one of them may be square.
     elif source.holds(gates, experts, hidden, rows) and source.holds(downs, experts, inner, hidden):
         pair = source.tensor(gates, experts, hidden, rows), source.tensor(downs, experts, inner, hidden)
@@ -93,6 +96,10 @@ def read_experts(
         parts = source.tensor(gates, experts, rows, hidden), source.tensor(downs, experts, hidden, inner)
     if isinstance(parts[0], Tensor) and isinstance(parts[1], Tensor):
         parts = cut_gate_up(parts[0], share), parts[1][:, :, share.part(inner)]
+    if names.shared is not None:
+        beside = _one_by_one(source, names, (names.shared,), sizes, hidden, share)
+        parts = chain(_each(parts[0]), beside[0]), chain(_each(parts[1]), beside[1])
+        experts += 1
     gate_up, down = (stack_experts(part, experts, quantize) for part in parts)
     if type(gate_up) is not type(down):
         raise UnsupportedModelError(f"{names.experts}: a layer whose experts are fp8 in part is not implemented")
@@ -100,23 +107,24 @@ def read_experts(
 
 
 def _one_by_one(
-    source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, share: Share
+    source: TensorSource, names: ExpertNames, prefixes: Iterable[str], sizes: ExpertSizes, hidden: int, share: Share
 ) -> tuple[Iterable[Parts], Iterable[Parts]]:
-    inner = share.part(sizes.inner)
+    """The experts with these prefixes: their gate and up, and their down."""
+    inner, prefixes = share.part(sizes.inner), list(prefixes)
 
-    def gate_up(expert: int) -> Parts:
-        parts = [names.projection(expert, name) for name in (names.gate, names.up) if name is not None]
+    def gate_up(prefix: str) -> Parts:
+        parts = [f"{prefix}{name}.weight" for name in (names.gate, names.up) if name is not None]
         rows = [_by_output(source.dense(part, sizes.inner, hidden)) for part in parts]
         if len({isinstance(each, Tensor) for each in rows}) > 1:
             raise UnsupportedModelError(f"{parts[0]}: only a part of this expert is quantized")
         return rows if share.whole else [cut_rows(each, inner) for each in rows]
 
-    def down(expert: int) -> Parts:
-        name = names.projection(expert, names.down)
+    def down(prefix: str) -> Parts:
+        name = f"{prefix}{names.down}.weight"
         made = _by_output(source.dense(name, hidden, sizes.inner))
         return (made if share.whole else cut_inputs(made, inner, name),)
 
-    return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
+    return map(gate_up, prefixes), map(down, prefixes)
 
 
 def _by_output(matrix: Dense) -> Tensor | Quantized:
@@ -160,12 +168,10 @@ def cut_mxfp4(experts: tuple[Mxfp4, Mxfp4], share: Share) -> tuple[Mxfp4, Mxfp4]
 
 def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quantize | None) -> ExpertMatrix:
     """A stack [count, ...] of experts' matrices, filled one by one, so that at most one is held twice."""
-    if isinstance(matrices, Tensor):
-        if quantize is None:
-            return matrices.contiguous()
-        matrices = ((matrix,) for matrix in matrices)
+    if isinstance(matrices, Tensor) and quantize is None:
+        return matrices.contiguous()
     stacks: list[Tensor] = []
-    for expert, parts in enumerate(matrices):
+    for expert, parts in enumerate(_each(matrices)):
         if stacks and stacks[0].is_meta:
             continue  # all are alike, and there is nothing to copy
         made = [quantize(part) if quantize is not None and isinstance(part, Tensor) else part for part in parts]
@@ -176,6 +182,10 @@ def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quan
             if not stack.is_meta:
                 torch.cat([_raw(piece) for piece in each], out=_raw(stack)[expert])
     return stacks[0] if len(stacks) == 1 else Quantized(*stacks)
+
+
+def _each(matrices: Tensor | Iterable[Parts]) -> Iterable[Parts]:
+    return ((matrix,) for matrix in matrices) if isinstance(matrices, Tensor) else matrices
 
 
 def _raw(tensor: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.adapted import AdaptedLinear
+from thothy_ai.engine.models.layers.adapted import AdaptedLinear, AdapterBank
 
 _ALIGNMENT = 256  # bytes: the largest alignment that a GPU kernel uses
 _OURS = "thothy_ai."
@@ -30,8 +30,10 @@ def kind_of(part: object) -> Hashable:
     if isinstance(part, Tensor):
         strides = None if part.is_mkldnn else part.stride()  # packed tensors have no strides
         return tuple(part.shape), part.dtype, strides, part.data_ptr() % _ALIGNMENT if part.is_cuda else None
-    if isinstance(part, AdaptedLinear):  # all adapters are in one bank
+    if isinstance(part, AdaptedLinear):
         return AdaptedLinear, kind_of(part.layer)
+    if isinstance(part, AdapterBank):  # a model has one
+        return AdapterBank
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):

@@ -16,7 +16,7 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
+from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import Windows, layer_states, require_activation, same_window
 from thothy_ai.engine.models.gemma2 import one_plus
 from thothy_ai.engine.models.gguf_delta_net import (
@@ -41,12 +41,13 @@ from thothy_ai.engine.models.gguf_names import (
 )
 from thothy_ai.engine.models.layers.attention import GatedSelfAttention
 from thothy_ai.engine.models.layers.embedding import LinearHead
-from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
+from thothy_ai.engine.models.layers.experts import DenseBlock, JoinedBlock, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.linear import Linear
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.engine.models.layers.recurrence import GatedDeltaNet
 from thothy_ai.engine.models.shape import States
+from thothy_ai.engine.models.shared_expert import gated_mixture
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.rotary import QKNorm
 from thothy_ai.kernels.states import DeltaGates, StateShape
@@ -166,7 +167,7 @@ class Qwen3Next:
             mixer = self._delta_net(build, prefix + "linear_attn.")
             first = mixer.projection
         if self.sparse[index]:
-            feed_forward: SparseBlock | DenseBlock = self._mixture(build, prefix)
+            feed_forward: SparseBlock | JoinedBlock | DenseBlock = self._mixture(build, prefix)
         else:
             gate_up = build.gate_up(prefix + "mlp.")
             norm = _add_norm(build, prefix + "post_attention_layernorm", before=gate_up)
@@ -214,18 +215,12 @@ class Qwen3Next:
         outputs = {name: len(order) for name, order in orders.items()}
         return build.linear(outputs, build.shape.hidden_size, orders=orders)
 
-    def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:
-        mlp, shared, sizes = prefix + "mlp.", prefix + "mlp.shared_expert.", self.experts
-        assert sizes is not None
+    def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock | JoinedBlock:
+        assert self.experts is not None
         assert self.routing is not None
-        hidden = build.shape.hidden_size
-        return SparseBlock(
-            norm=FinalNorm(one_plus(build, prefix + "post_attention_layernorm", hidden), build.shape.norm_eps),
-            router=build.router(mlp + "gate", sizes.count, self.routing),
-            experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
-            shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
-            shared_gate=build.vector(mlp + "shared_expert_gate.weight", 1, hidden),
-        )
+        weight = one_plus(build, prefix + "post_attention_layernorm", build.shape.hidden_size)
+        norm = FinalNorm(weight, build.shape.norm_eps)
+        return gated_mixture(build, prefix + "mlp.", norm, self.experts, self.routing)
 
 
 def _add_norm(build: ModelBuilder, name: str, before: Linear) -> AddRMSNorm:

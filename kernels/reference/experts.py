@@ -6,7 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.experts import ExpertActivation, ExpertMatrix, ExpertWeights, Mxfp4, Routed, Routing, SquaredReLU
+from thothy_ai.kernels.experts import (
+    GATE_ROWS,
+    ExpertActivation,
+    ExpertMatrix,
+    ExpertWeights,
+    Mxfp4,
+    Routed,
+    Routing,
+    SquaredReLU,
+)
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
@@ -15,8 +24,10 @@ from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
 def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
     """Experts of tokens x [T, K] by the router's weight [E, K] and bias [E] or none, computed in float32.
 
-    `correction` [E] float32 or none.
+    `correction` [E] float32 or none. With a shared expert, the weight is [E + GATE_ROWS, K].
     """
+    if routing.shared:
+        weight, gate = weight[:-GATE_ROWS], weight[-GATE_ROWS, None]
     logits = functional.linear(x.float(), weight.float(), None if bias is None else bias.float())
     scores = logits.softmax(-1) if routing.scores == "softmax" else logits.sigmoid()
     ranks = scores if correction is None else scores + correction
@@ -30,7 +41,11 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
     weights = scores.gather(1, experts)
     if routing.renormalized:
         weights = weights / weights.sum(-1, keepdim=True)
-    return Routed(experts.int(), weights * routing.scale)
+    weights = weights * routing.scale
+    if routing.shared:
+        experts = functional.pad(experts, (0, 1), value=logits.shape[1])
+        weights = torch.cat((weights, functional.linear(x.float(), gate.float()).sigmoid()), dim=1)
+    return Routed(experts.int(), weights)
 
 
 class Experts:

@@ -198,7 +198,7 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "block_ffn_dim_multiplier": 1.2,
         "tie_word_embeddings": False,
     },
-    "qwen3_5_moe_text": _DELTA | _SHARED,
+    "qwen3_5_moe_text": _DELTA | _SHARED | {"shared_expert_intermediate_size": 32},  # of the other experts' size
     "ministral3": {  # queries that grow within the tests' texts
         "tie_word_embeddings": False,
         "rope_parameters": {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thothy_ai.engine.models.layers.adapted import AdapterBank
 from thothy_ai.engine.models.layers.attention import LayerContext, TokenMixer
 from thothy_ai.engine.models.layers.linear import Linear
 from thothy_ai.engine.models.layers.mlp import MLP
@@ -18,7 +19,9 @@ from thothy_ai.kernels.operations import Operations
 
 @dataclass(frozen=True, slots=True)
 class ExpertRouter:
-    """`weight` [E, hidden], `bias` [E] or none; `correction` [E] float32 or none is added to scores for the choice."""
+    """`weight` [E, hidden], with GATE_ROWS more for a shared expert; `bias` [E] or none; `correction` [E] float32 or
+    none is added to scores for the choice.
+    """
 
     weight: Tensor
     routing: Routing
@@ -84,6 +87,21 @@ class SparseBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinedBlock:
+    """A block whose shared expert is `joined` to the routed ones, or `apart` in passes with adapters, which can change
+    it. Both have the same weights.
+    """
+
+    joined: SparseBlock
+    apart: SparseBlock
+    adapters: AdapterBank
+
+    def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        block = self.joined if self.adapters.tokens is None else self.apart
+        return block(update, residual, operations)
+
+
+@dataclass(frozen=True, slots=True)
 class DenseBlock:
     """The MLP of a layer without experts, and the norm before it."""
 
@@ -100,7 +118,7 @@ class SparseLayer:
 
     attention_norm: AddRMSNorm
     attention: TokenMixer
-    feed_forward: SparseBlock | DenseBlock
+    feed_forward: SparseBlock | JoinedBlock | DenseBlock
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
         return self.attention(self.attention_norm(update, residual, context.operations), context)

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.experts import Routed, Routing
+from thothy_ai.kernels.experts import GATE_ROWS, Routed, Routing
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 _ELEMENTS = 1024  # logits of a program
@@ -17,7 +17,7 @@ _ELEMENTS = 1024  # logits of a program
 def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
     """Experts of tokens x [T, K] by the router's weight [E, K] and bias [E] or none; logits are float32.
 
-    `correction` [E] float32 or none.
+    `correction` [E] float32 or none. With a shared expert, the weight is [E + GATE_ROWS, K].
     """
     if x.is_cuda and x.dtype != torch.float32:
         logits = torch.mm(x, weight.t(), out_dtype=torch.float32)  # never rounded to fewer bits
@@ -27,21 +27,22 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
 
 
 def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
-    """Experts by logits [T, E] float32, to which the bias is added first."""
-    tokens, experts = logits.shape
+    """Experts by logits [T, E] float32, to which the bias is added first; with a shared expert, [T, E + GATE_ROWS]."""
+    tokens, columns = logits.shape
+    experts, chosen = columns - GATE_ROWS * routing.shared, routing.experts_per_token
     routed = Routed(
-        torch.empty(tokens, routing.top_k, dtype=torch.int32, device=logits.device),
-        torch.empty(tokens, routing.top_k, dtype=torch.float32, device=logits.device),
+        torch.empty(tokens, chosen, dtype=torch.int32, device=logits.device),
+        torch.empty(tokens, chosen, dtype=torch.float32, device=logits.device),
     )
     width = power_of_two(experts)
     rows = max(1, _ELEMENTS // width)
     if tokens:
         _route_kernel[(triton.cdiv(tokens, rows),)](
             *routed, logits, bias, correction, tokens,
-            EXPERTS=experts, WIDTH=width, ROWS=rows, PLACES=power_of_two(routing.top_k), TOP_K=routing.top_k,
-            SOFTMAX=routing.scores == "softmax", RENORMALIZED=routing.renormalized, SCALE=routing.scale,
-            GROUPS=routing.groups, GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups,
-            BEST=routing.best, num_warps=4,
+            EXPERTS=experts, COLUMNS=columns, WIDTH=width, ROWS=rows, PLACES=power_of_two(chosen),
+            TOP_K=routing.top_k, SHARED=routing.shared, SOFTMAX=routing.scores == "softmax",
+            RENORMALIZED=routing.renormalized, SCALE=routing.scale, GROUPS=routing.groups,
+            GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups, BEST=routing.best, num_warps=4,
         )  # fmt: skip
     return routed
 
@@ -49,15 +50,15 @@ def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routi
 @triton.jit(do_not_specialize=["tokens"])
 def _route_kernel(
     experts, weights, logits, bias, correction, tokens,
-    EXPERTS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr, TOP_K: tl.constexpr,
-    SOFTMAX: tl.constexpr, RENORMALIZED: tl.constexpr, SCALE: tl.constexpr, GROUPS: tl.constexpr,
-    GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr,
+    EXPERTS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr,
+    TOP_K: tl.constexpr, SHARED: tl.constexpr, SOFTMAX: tl.constexpr, RENORMALIZED: tl.constexpr, SCALE: tl.constexpr,
+    GROUPS: tl.constexpr, GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr,
     BEST: tl.constexpr,  # scores of a group that are added up, one or two
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, WIDTH)[None, :]
     real = (column < EXPERTS) & (row >= 0)
-    logit = tl.load(logits + row * EXPERTS + column, mask=(row < tokens) & real, other=0.0)
+    logit = tl.load(logits + row * COLUMNS + column, mask=(row < tokens) & real, other=0.0)
     if bias is not None:
         logit += tl.load(bias + column, mask=column < EXPERTS, other=0.0).to(tl.float32)
     if SOFTMAX:  # not a number where a logit is not finite
@@ -83,9 +84,15 @@ def _route_kernel(
         real = real & (column != expert)
     if RENORMALIZED:
         worth /= tl.sum(worth, 1)[:, None]
-    inside = (row < tokens) & (place < TOP_K)
-    tl.store(experts + row * TOP_K + place, chosen, mask=inside)
-    tl.store(weights + row * TOP_K + place, worth * SCALE, mask=inside)
+    worth *= SCALE
+    if SHARED:
+        gate = tl.load(logits + row * COLUMNS + EXPERTS, mask=row < tokens, other=0.0)
+        chosen = tl.where(place == TOP_K, EXPERTS, chosen)
+        worth = tl.where(place == TOP_K, tl.sigmoid(gate), worth)
+    inside = (row < tokens) & (place < TOP_K + SHARED)
+    at = row * (TOP_K + SHARED) + place
+    tl.store(experts + at, chosen, mask=inside)
+    tl.store(weights + at, worth, mask=inside)
 
 
 @triton.jit

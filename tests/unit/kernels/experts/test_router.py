@@ -7,7 +7,7 @@ import torch
 
 from tests.support.layer_checks import TYPES, normal
 from tests.support.margins import Margins
-from thothy_ai.kernels.experts import Routing
+from thothy_ai.kernels.experts import GATE_ROWS, Routing
 from thothy_ai.kernels.reference import experts as reference
 from thothy_ai.kernels.triton.experts.router import route
 
@@ -19,6 +19,8 @@ ROUTINGS = {
     "sigmoid": (60, Routing(6, "sigmoid", scale=2.5)),
     "groups": (16, Routing(4, "sigmoid", groups=4, kept_groups=2)),
     "three groups": (24, Routing(8, groups=3, kept_groups=1)),
+    "a shared expert": (256, Routing(8, shared=True)),
+    "a shared expert and groups": (16, Routing(3, "sigmoid", scale=2.5, groups=4, kept_groups=2, shared=True)),
 }
 
 
@@ -27,12 +29,24 @@ ROUTINGS = {
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_route(name: str, biased: bool, corrected: bool, device: torch.device, margins: Margins) -> None:
     experts, routing = ROUTINGS[name]
-    x, weight = normal(13, 24).to(device), (normal(experts, 24, seed=1) / 5).to(device)
+    rows = experts + GATE_ROWS * routing.shared
+    x, weight = normal(13, 24).to(device), (normal(rows, 24, seed=1) / 5).to(device)
     bias = margins.around(normal(experts, seed=2).to(device)) if biased else None
     correction = margins.around(normal(experts, seed=3).to(device)) if corrected else None
     got, wanted = route(x, weight, bias, correction, routing), reference.route(x, weight, bias, correction, routing)
     assert torch.equal(got.experts, wanted.experts)
     torch.testing.assert_close(got.weights, wanted.weights)
+
+
+def test_a_shared_expert_s_weight_is_the_sigmoid_of_its_gate(device: torch.device) -> None:
+    x, weight = normal(7, 24).to(device), normal(12 + GATE_ROWS, 24, seed=1).to(device)
+    got, routed = (
+        route(x, weight[:rows], None, None, Routing(3, scale=2.5, shared=shared))
+        for rows, shared in ((None, True), (12, False))
+    )
+    assert torch.equal(got.experts, torch.nn.functional.pad(routed.experts, (0, 1), value=12))
+    torch.testing.assert_close(got.weights[:, :3], routed.weights)
+    torch.testing.assert_close(got.weights[:, 3], (x @ weight[12]).sigmoid())
 
 
 @pytest.mark.parametrize("dtype", TYPES)

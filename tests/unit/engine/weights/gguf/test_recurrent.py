@@ -243,7 +243,7 @@ class Case(NamedTuple):
 _NEMOTRON = ["linear_attention", "moe", "full_attention", "moe", "moe", "linear_attention"]
 CASES = {
     "qwen3_5_text": Case("qwen35", NO_INTERVAL, delta, qwen35),
-    "qwen3_5_moe_text": Case("qwen35moe", NO_INTERVAL, experts, qwen35),
+    "qwen3_5_moe_text": Case("qwen35moe", NO_INTERVAL | {"shared_expert_intermediate_size": 24}, experts, qwen35),
     "qwen3_next": Case("qwen3next", NO_INTERVAL | {"mlp_only_layers": []}, experts, qwen3_next),
     "granitemoehybrid": Case("granitehybrid", {}, granite_experts, granite),
     "granitemoehybrid, dense": Case(

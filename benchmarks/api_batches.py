@@ -20,6 +20,7 @@ from openai import OpenAI
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import record, table
 from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.embedded.placement import Placement
 from thothy_ai.embedded.process import free_port
 from thothy_ai.embedded.stack import DOOR, SERVICES
 from thothy_ai.jobs.kinds.chat import ROUTE, Chat
@@ -30,15 +31,6 @@ WARM_UP = 64
 POLL_SECONDS = 0.1
 HEADS = ("measurement", "result", "target")
 COMMAND = "python -m benchmarks.api_batches"
-
-
-class NullStack(EmbeddedStack):
-    """The whole stack, with an engine that waits instead of computing."""
-
-    latency = 0.0
-
-    def _engine_arguments(self) -> tuple[str, ...]:
-        return "--null", "--null-latency", str(self.latency)
 
 
 def bodies(model: str, jobs: int, name: str) -> list[dict[str, Any]]:
@@ -83,13 +75,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=positive(int), default=3)
     parser.add_argument("--latency", type=positive(float), default=0.5, help="seconds of an answer")
     options = parser.parse_args()
-    NullStack.latency = options.latency
+    engine = Placement(arguments=("--null-latency", str(options.latency)))
     direct, batches = [], []
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as folder:
         Path(folder).chmod(0o755)  # servers that run as the user `nobody` must be able to traverse it
-        settings = Settings.load(home=Path(folder), model=Path("null"), log_level="WARNING", http_port=free_port())
+        settings = Settings.load(home=Path(folder), log_level="WARNING", http_port=free_port())
         with (
-            NullStack(settings, services=(*SERVICES, DOOR)) as stack,
+            EmbeddedStack(settings, services=(*SERVICES, DOOR), null=True, engines=(engine,)) as stack,
             Producer.from_settings(stack.settings) as producer,
         ):
             address = f"http://127.0.0.1:{settings.http_port}/v1"

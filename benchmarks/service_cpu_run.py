@@ -1,7 +1,7 @@
 """One measurement of `benchmarks.service_cpu`, of whatever tree PYTHONPATH names: prints JSON.
 
-Standard library apart, it uses only what trees have had since the null engine: the embedded stack, the producer, and
-the kind `benchmarks.probe`.
+Standard library apart, it uses only what trees have had for long: the embedded stack with a null engine, the producer,
+and the kind `benchmarks.probe`.
 
     PYTHONPATH=TREE python -P FILE JOBS LATENCY ROWS
 """
@@ -23,6 +23,7 @@ from sqlalchemy import Engine, TextClause, text
 from benchmarks.probe import Probe
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.embedded.placement import Placement
 from thothy_ai.embedded.process import free_ports
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.producer import Producer
@@ -41,15 +42,6 @@ PARTS = {b"judge_process": "judges", b"registrar": "registrar"}  # processes tha
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class NullStack(EmbeddedStack):
-    """The whole stack, with an engine that waits instead of computing."""
-
-    engine_arguments: tuple[str, ...] = ()
-
-    def _engine_arguments(self) -> tuple[str, ...]:
-        return ("--null", *self.engine_arguments)
-
-
 def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
     """Seconds by Postgres' clock, and processor seconds of each part; the worker has at most `rows` jobs in flight."""
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as folder:
@@ -57,14 +49,16 @@ def measure(jobs: int, latency: float, rows: int) -> dict[str, object]:
         home.chmod(0o755)  # servers that run as the user `nobody` must be able to traverse it
         settings = Settings.load(
             home=home,
-            model=Path("null"),
             kinds=("benchmarks.probe",),
             log_level="WARNING",
             metrics_port=free_ports(len(SERVICES)),
             worker_in_flight=rows,
         )
-        NullStack.engine_arguments = ("--null-latency", str(latency))
-        with NullStack(settings) as stack, Producer.from_settings(stack.settings) as producer:
+        engine = Placement(arguments=("--null-latency", str(latency)))
+        with (
+            EmbeddedStack(settings, null=True, engines=(engine,)) as stack,
+            Producer.from_settings(stack.settings) as producer,
+        ):
             database = make_engine(stack.settings, application="benchmark", pool_size=1)
             try:
                 _drain(producer, database, _jobs("warm-up", WARM_UP_JOBS))

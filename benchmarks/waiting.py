@@ -24,12 +24,13 @@ from sqlalchemy import Engine, TextClause, event, text
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.embedded.placement import Placement
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Job, Producer
 from thothy_ai.settings import Settings
 
 JOBS, CLIENTS, SECONDS, ROUNDS, BATCH = 100, 50, 20.0, 30, 500
-ENGINE_SECONDS = 2.0
+ENGINE = Placement(arguments=("--null-latency", "2"))  # seconds
 SOURCE = "Fermentation crocks sold out in March. Makers say that the waiting list is now nine weeks long."
 NOTIFIED_FROM, NOTIFIED_TO = "), notified AS (", "GROUP BY part\n)"
 RUN = text(
@@ -39,26 +40,19 @@ RUN = text(
 )
 
 
-class NullStack(EmbeddedStack):
-    """The whole stack, except for the engine's model."""
-
-    def _engine_arguments(self) -> tuple[str, ...]:
-        return "--null", "--null-latency", str(ENGINE_SECONDS)
-
-
 def main() -> None:
     """Print a table."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(0o755)
-        settings = Settings.load(home=Path(home), model=Path("null"), worker_in_flight=CLIENTS)
-        with NullStack(settings) as stack:
+        settings = Settings.load(home=Path(home), worker_in_flight=CLIENTS)
+        with EmbeddedStack(settings, null=True, engines=(ENGINE,)) as stack:
             modes = {"polled": stack.settings.model_copy(update={"database_pooler": "transaction"})}
             modes["notified"] = stack.settings
             for name, mode in modes.items():
                 found = latencies(mode)
                 print(f"latency {name:9} median {median(found) * 1000:6.1f} ms, p95 {found[94] * 1000:6.1f} ms")
-        with NullStack(settings, services=()) as stack:
+        with EmbeddedStack(settings, services=()) as stack:
             for name, mode in (("polled", "transaction"), ("notified", "none")):
                 rate = queries(stack.settings.model_copy(update={"database_pooler": mode}))
                 print(f"queries {name:9} {rate:6.1f} per second of {CLIENTS} clients")

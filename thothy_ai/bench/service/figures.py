@@ -98,9 +98,9 @@ class QueueTimes:
 
 
 def service_figures(
-    before: ServiceRun, service: ServiceRun, bare: ServiceRun, times: QueueTimes, unit: str
+    before: ServiceRun, service: ServiceRun, bare: ServiceRun, repeated: ServiceRun, times: QueueTimes, unit: str
 ) -> list[Figure]:
-    """The ratio, then a row per figure with the three runs side by side, then what the service adds."""
+    """The ratio to `bare`, then a row per figure with the four runs side by side, then what the service adds."""
 
     def per_step(counter: str) -> Callable[[ServiceRun], str]:
         return lambda run: f"{run.gained(counter) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
@@ -114,7 +114,7 @@ def service_figures(
     def own_time(run: ServiceRun) -> str:
         return f"{(run.seconds - run.gained('wait_seconds')) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
 
-    runs = (before, service, bare)
+    runs = (before, service, bare, repeated)
     columns: list[tuple[str, Callable[[ServiceRun], str]]] = [
         ("seconds", lambda run: f"{run.seconds:.2f}"),
         (f"jobs per {unit}", lambda run: f"{run.jobs / run.seconds * 3600:,.0f}"),

@@ -1,10 +1,17 @@
 """`thothy bench service`: sends the same jobs through the whole service and straight to its engine, in one run.
 
-The service is an embedded stack in a temporary home. Its one engine process serves three drains: of the bare engine,
-which also learns the lengths of outputs; of the service; and of the bare engine once more, with the requests and seeds
-that the worker sent. The service is compared with the last one. Prefix caches are cold, because each drain has its own
-tenant. Jobs have one attempt, and end after the first calls of their plans: validators accept nothing that random
-weights write, and retries and repairs would distort the time.
+The service is an embedded stack in a temporary home. Its one engine process serves four drains of the same jobs:
+
+    bare engine, before       compiles the schemas, learns the lengths of outputs, and computes most masks
+    service
+    bare engine               the reference, with which the service is compared: other seeds, and thus other texts
+    bare engine, same texts   the requests and seeds that the worker sent: has as many tokens as the service
+
+The reference finds what the service found: compiled schemas, and remembered masks of other texts, though of one drain
+more. The first drain finds neither, and the last one the very masks of its texts; the service is compared with
+neither. Prefix caches are cold, because each drain has its own tenant. Jobs have one attempt, and end after the first
+calls of their plans: validators accept nothing that random weights write, and retries and repairs would distort the
+time.
 """
 
 from __future__ import annotations
@@ -139,16 +146,18 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
 
         before = await _bare(client, as_requests(jobs, engine=info), "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
-        after = await _bare(client, as_requests(jobs, seeds, info), "bare engine, after", progress)
+        other_seeds = range(len(jobs), 2 * len(jobs))
+        bare = await _bare(client, as_requests(jobs, other_seeds, info), "bare engine", progress)
+        repeated = await _bare(client, as_requests(jobs, seeds, info), "bare engine, same texts", progress)
     finally:
         await client.close()
     progress.clear()
-    before, by_service, after = (replace(run, jobs=len(jobs)) for run in (before, by_service, after))
+    before, by_service, bare, repeated = (replace(run, jobs=len(jobs)) for run in (before, by_service, bare, repeated))
     unit = "GPU-hour" if on_gpu else "compute-hour"
     return BenchReport(
         f"Service: {info.model} {info.dtype}; {len(jobs):,} jobs of {options.kind or 'the four kinds'}",
         f"{info.device}, one worker with up to {running.settings.worker_in_flight:,} jobs in flight",
-        tuple(service_figures(before, by_service, after, times, unit)),
+        tuple(service_figures(before, by_service, bare, repeated, times, unit)),
     )
 
 

@@ -79,7 +79,7 @@ class Scheduler:
     def schedule(self, drafter: Drafter | None = None) -> ScheduledStep | None:
         """The next step, which must be launched before another one is planned; None if nothing can run now.
 
-        With a `drafter`, which requires that all steps are read, a step that only decodes can have drafts.
+        With a `drafter`, which requires that all steps are read, a step can have drafts.
         """
         self._states.begin_step()
         for sequence in self._passed:  # first, so that nobody is preempted for lack of these blocks

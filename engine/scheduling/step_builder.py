@@ -100,10 +100,8 @@ class StepBuilder:
 
     @property
     def drawing(self) -> list[Sequence]:
-        """The sequences that draw a token; empty if the step also computes part of a prompt."""
-        if any(prefill for *_, prefill in self._members):
-            return []
-        return [member[0] for member in self._members if member[4]]
+        """The sequences that draw a token, except those whose prompt ends in this step."""
+        return [member[0] for member in self._members if member[4] and not member[5]]
 
     def admit(self, sequence: Sequence) -> None:
         """Add a sequence that has a new row, still empty on the device."""
@@ -164,19 +162,20 @@ class StepBuilder:
             return None
         singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
         longer = [member for member in self._members if member[3] > 1]
-        few = sum(member[3] for member in longer) <= min(graph_rows - len(singles), _MAX_SPLIT)
-        few &= not any(prefill for *_, prefill in longer)
+        prompts, forced = [each for each in longer if each[5]], [each for each in longer if not each[5]]
+        few = not prompts and sum(member[3] for member in forced) <= min(graph_rows - len(singles), _MAX_SPLIT)
         if few or self._drafts:  # a graph has room for the forced tokens; drafts are chosen to fit
-            for member in longer:
+            for member in forced:
                 member[0].in_flight += member[3] - 1
-            longer = [
-                (sequence, row, place, 1, samples and place == start + count - 1, place < sequence.prompt_tokens)
-                for sequence, row, start, count, samples, _ in longer
+            forced = [
+                (sequence, row, place, 1, samples and place == start + count - 1, False)
+                for sequence, row, start, count, samples, _ in forced
                 for place in range(start, start + count)
             ]
-        ordered = [*singles, *longer]
+        ordered = [*singles, *forced]
         if self._drafts:
             ordered, groups = self._with_drafts(ordered, groups, prefix_groups)
+        ordered += prompts
         sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
         starting = [
             Start(each.row, each.request.sampling, each.seed, each.prompt_tokens, each.end_tokens)

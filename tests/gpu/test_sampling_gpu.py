@@ -57,6 +57,12 @@ def test_drafts_change_no_token(models: Pair, repeats: int, *, overlap: bool, gr
     check_drafts(*models, repeats, overlap=overlap, graphs=graphs)
 
 
+@pytest.mark.parametrize(AXES, MATRIX)
+def test_drafts_beside_prompts(models: Pair, *, overlap: bool, graphs: bool) -> None:
+    """Prompts are computed in chunks, with free rows beside them."""
+    check_drafts(*models, 6, overlap=overlap, graphs=graphs, max_rows=64, token_budget=40)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("llguidance") is None, reason="llguidance is not installed here")
 @pytest.mark.parametrize(AXES, MATRIX)
 def test_a_schema_beside_a_free_request(tmp_path: Path, *, overlap: bool, graphs: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.scheduling.drafting.drafts import Drafter
 from thothy_ai.engine.scheduling.drafting.step_times import StepTimes
 from thothy_ai.engine.scheduling.scheduler import Scheduler
-from thothy_ai.engine.scheduling.step_builder import ScheduledStep
+from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.weights.loader import LoadedModel
 
 
@@ -51,6 +52,28 @@ def test_drafts_change_no_token(loaded: LoadedModel, options: dict[str, int]) ->
     if "token_budget" not in options:  # few places: only texts that are looked at first have drafts, and all are right
         assert counts.accepted_tokens < counts.drafted_tokens
     assert counts.attributed_seconds == pytest.approx(counts.busy_seconds)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mistral"])
+@pytest.mark.parametrize("options", [{}, {"overlap": True}, {"graphs": True}], ids=str)
+def test_drafts_beside_prompts(
+    family: str, options: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts that are computed in chunks, and rows that are free beside them."""
+    settings = {"sliding_window": 12} if family == "mistral" else {}
+    model = load_model(tiny_model(family, tmp_path, **settings), device=torch.device("cpu"), dtype=torch.float32)
+    both, build = list[bool](), StepBuilder.build
+
+    def built(*args: Any) -> ScheduledStep | None:
+        scheduled = build(*args)
+        if scheduled is not None and scheduled.drafts:
+            both.append(bool((scheduled.step.counts > 1).any()))
+            assert (np.diff(scheduled.step.counts > 1) >= 0).all()  # single tokens come first
+        return scheduled
+
+    monkeypatch.setattr(StepBuilder, "build", built)
+    check_drafts(model, model, max_rows=32, token_budget=14, **options)
+    assert {*both} == {False, True}
 
 
 @pytest.mark.parametrize(

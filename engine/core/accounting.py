@@ -74,9 +74,8 @@ class Shares:
     decode: float
 
 
-def divide(seconds: float, step: Step, prefill: NDArray[np.bool_], cost: StepCost) -> Shares:
-    """Split `seconds` over the step's members by weight; `prefill` [N] says which are in prefill."""
-    weights = cost.weigh(step)
+def divide(seconds: float, weights: Float64, prefill: NDArray[np.bool_]) -> Shares:
+    """Split `seconds` over a step's members by their `weights` [N]; `prefill` [N] says which are in prefill."""
     shares = weights * (seconds / weights.sum())
     in_prefill = float(shares[prefill].sum())
     return Shares(shares.tolist(), in_prefill, seconds - in_prefill)

@@ -43,7 +43,7 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.api.core import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import StepResult
+from thothy_ai.engine.api.step import Float64, StepResult
 from thothy_ai.engine.core.accounting import Shares, StepCost, divide
 from thothy_ai.engine.core.adapters import AdapterLoading
 from thothy_ai.engine.core.counters import Counters
@@ -71,11 +71,14 @@ log = logging.getLogger(__name__)
 
 
 class _Launched(NamedTuple):
-    """A step on the device, with its sequences. `constrained`: some have a grammar, so that sampling needs masks."""
+    """A step on the device, with its sequences. `constrained`: some have a grammar, so that sampling needs masks.
+    `weights` [N]: what its members cost by count.
+    """
 
     scheduled: ScheduledStep
     handle: LaunchedStep
     constrained: bool
+    weights: Float64
 
 
 class _Read(NamedTuple):
@@ -229,6 +232,8 @@ class EngineCore:
                 masks = start_masks(step.scheduled.sampling_members, self._masks, step.scheduled.drafts)
         if read is not None:
             self._settle(read)
+        if self._drafter is not None:
+            self._drafter.learn()
         drafter = self._drafter if step is not None and self._drafts_pay() else None
         # A step with drafts is read before the next is planned: only its results tell how many tokens were right.
         if step is not None and (drafter is not None or step.scheduled.drafts or not self._config.overlap):
@@ -269,7 +274,7 @@ class EngineCore:
         constrained = any(sequence.grammar is not None for sequence, _ in scheduled.sampling_members)
         if not constrained:
             self._launcher.sample(handle, None)  # at once: the device must not wait for the host to read the last
-        return _Launched(scheduled, handle, constrained)
+        return _Launched(scheduled, handle, constrained, self._cost.weigh(scheduled.step))
 
     def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
         """Sample a launched step under its masks; a step without masks was sampled at its launch."""
@@ -280,9 +285,10 @@ class EngineCore:
 
     def _plan(self, *, idle: bool, drafter: AutomaticDrafter | None = None) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
-        if idle:
+        waits = idle and not self._requests
+        if waits:  # otherwise the device would wait for the reporting
             self._publish()
-        self._requests.take(wait=idle and not self._requests)
+        self._requests.take(wait=waits)
         self._planned = self._scheduler.schedule(drafter)
         if idle and self._planned is None and self._requests:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
@@ -304,7 +310,7 @@ class EngineCore:
         draws = ((*member, token) for member, token in zip(members, result.tokens, strict=True))
         take_samples(take_drafts(draws, drafts) if (drafts := launched.scheduled.drafts) else draws)
         scheduled, self._took = launched.scheduled, members
-        return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
+        return _Read(scheduled, result, divide(result.seconds, launched.weights, scheduled.prefill))
 
     def _settle(self, read: _Read) -> None:
         """Charge a step's seconds to its members, and retire finished ones; the others are reported later."""

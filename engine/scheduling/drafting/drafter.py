@@ -3,7 +3,7 @@
 Drafts require that all results are read before the next step is planned, which costs overlap: without drafts, the
 host's work is hidden behind the device's. Whether drafts still pay is computed from what they gained in the last steps
 that looked for them. All rows of a step are handled together in a few array operations; only rows that get drafts are
-handled one by one.
+handled one by one. What can wait until the step is launched is done then, by `learn`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,27 @@ class _Guesses(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Row:
-    """The sequence in a row, how many of its tokens were added to its text, and the guesses for the tokens after them:
-    the drafts sent and one more, with their classes.
+    """The sequence in a row, how many of its tokens were added to its text, and the `guesses` for those after them: the
+    drafts sent and one more, with their `classes`.
     """
 
     arrival: int = -1
     known: int = 0
-    guesses: tuple[Seq[int], Seq[int]] = ((), ())
+    guesses: Seq[int] = ()
+    classes: Seq[int] = ()
+
+
+_Guessed = tuple[Seq[int], Seq[int], int, Seq[int]]  # guesses, their classes, the profile, the tokens that followed
+
+
+class _Look(NamedTuple):
+    """A look for drafts, from which nothing was learnt yet: the number of rows that draw, the descending `chances` of
+    what was found for them, and what earlier looks had `guessed`.
+    """
+
+    rows: int
+    chances: Float64
+    guessed: Seq[_Guessed]
 
 
 class AutomaticDrafter:
@@ -66,6 +80,8 @@ class AutomaticDrafter:
         self._rows = [_Row() for _ in range(rows)]
         self._texts = Texts(rows + _PROFILES, _MAX_TOKENS)  # texts of the rows, then of the profiles
         self._profiles: OrderedDict[tuple[str, str], int] = OrderedDict()  # by salt and name, the last used one last
+        self._looks: list[_Look] = []
+        self._ended: list[tuple[str, str, Seq[int]]] = []  # outputs to remember, with salt and profile
         self._gains = _FIRST_GAINS  # draws saved per row, by fraction of the drafts found
         self._drafts = _FIRST_DRAFTS  # drafts found per row
         self._hidden, self._exposed = Line(), Line()  # the host's seconds by members: with overlap, and without
@@ -117,35 +133,37 @@ class AutomaticDrafter:
         looked_at = [room for room in rooms[: _LOOKED_AT * places] if _may_have_drafts(room.sequence)]
         if not looked_at:
             return {}
-        guesses = self._guess([sequence for sequence, _ in looked_at])
+        sequences = [sequence for sequence, _ in looked_at]
+        profiles = [self._profile(sequence.request.salt, sequence.request.profile) for sequence in sequences]
+        guessed = self._extend_texts(sequences, profiles)
+        guesses = self._guess([sequence.row for sequence in sequences], profiles)
         room = np.array([tokens for _, tokens in looked_at], np.int64)
         guesses.chances[(np.arange(AHEAD) >= room[:, None]) | (guesses.chances < _MIN_CHANCE)] = 0.0
         # Chances fall along a row: whatever stands before a chosen draft is chosen as well.
         ranked = (-guesses.chances).argsort(axis=None, kind="stable")[: min(places, np.count_nonzero(guesses.chances))]
         falling = guesses.chances.flat[ranked]
-        self._learn_gains(len(rooms), falling)
+        self._looks.append(_Look(len(rooms), falling, guessed))
         plain = self._plain_rate(len(rooms), tokens)
         if plain is None:
             return {}
         seconds = self._seconds(tokens + np.arange(1, len(ranked) + 1))
         chosen = ranked[: affordable(len(rooms), falling, seconds, plain)]
+        counts = np.bincount(chosen // AHEAD, minlength=len(sequences)).tolist()
         drafts = dict[Sequence, DraftedTokens]()
-        for index, count in enumerate(np.bincount(chosen // AHEAD, minlength=len(looked_at)).tolist()):
-            sequence, start = looked_at[index].sequence, len(looked_at[index].sequence.tokens)
-            guessed = guesses.tokens[index, : count + 1].tolist()
-            sent = next((place for place in range(count) if guessed[place] in sequence.end_tokens), count)
+        for sequence, count, found, classes_ in zip(
+            sequences, counts, guesses.tokens.tolist(), guesses.classes.tolist(), strict=True
+        ):
+            row = self._rows[sequence.row]
+            row.guesses, row.classes = found[: count + 1], classes_[: count + 1]
+            sent = next((place for place in range(count) if found[place] in sequence.end_tokens), count)
             if sent:
-                drafts[sequence] = DraftedTokens(start, guessed[:sent])
-            self._rows[sequence.row].guesses = guessed, guesses.classes[index, : count + 1].tolist()
+                drafts[sequence] = DraftedTokens(len(sequence.tokens), found[:sent])
         if drafts:
             self._pause = _FIRST_PAUSE
         return drafts
 
-    def _guess(self, sequences: Seq[Sequence]) -> _Guesses:
-        """Guess what follows N sequences, by their own texts or by other texts of their profiles."""
-        profiles = [self._profile(sequence) for sequence in sequences]
-        self._read(sequences, profiles)
-        rows = [sequence.row for sequence in sequences]
+    def _guess(self, rows: Seq[int], profiles: Seq[int]) -> _Guesses:
+        """Guess what follows the texts of N rows, by these texts or by other texts of their profiles."""
         found = self._texts.after([*rows, *rows], [*rows, *(len(self._rows) + profile for profile in profiles)])
         source = np.repeat((0, 1), len(rows))[:, None]  # the sequence's own text, or others
         guessed = classes(source, found.lengths[:, None] + np.arange(AHEAD), found.shares)
@@ -154,41 +172,59 @@ class AutomaticDrafter:
         best = chances.sum(axis=1).reshape(2, len(rows)).argmax(axis=0) * len(rows) + np.arange(len(rows))
         return _Guesses(found.tokens[best], guessed[best], chances[best])
 
-    def _read(self, sequences: Seq[Sequence], profiles: Seq[int]) -> None:
-        """Compare earlier guesses with the sequences' new tokens, and add these tokens to their texts."""
-        judged = list[tuple[int, int, bool]]()
+    def _extend_texts(self, sequences: Seq[Sequence], profiles: Seq[int]) -> list[_Guessed]:
+        """Add the sequences' new tokens to their texts; returns them with the earlier guesses."""
+        guessed = list[_Guessed]()
         for sequence, profile in zip(sequences, profiles, strict=True):
             row, tokens = self._rows[sequence.row], sequence.tokens
             if row.arrival != sequence.arrival:
                 self._texts.clear(sequence.row)
                 row = self._rows[sequence.row] = _Row(sequence.arrival)
             new = tokens[row.known :]
-            for token, guessed, class_ in zip(new, *row.guesses, strict=False):
-                if guessed == NONE:
-                    break
-                judged.append((profile, class_, guessed == token))
-                if guessed != token:
-                    break
+            guessed.append((row.guesses, row.classes, profile, new))
             self._texts.add(sequence.row, new)
             row.known = len(tokens)
-        if judged:
-            self._chances.learn(*zip(*judged, strict=True))
+        return guessed
+
+    # ---- what is learnt from the last step, while the device computes the next
+
+    def learn(self) -> None:
+        """Learn how often guesses were right, and remember the outputs that have ended."""
+        looks, self._looks = self._looks, []
+        for look in looks:
+            self._learn_gains(look.rows, look.chances)
+            self._learn_chances(look)
+        ended, self._ended = self._ended, []
+        for salt, profile, output in ended:
+            self._texts.add(len(self._rows) + self._profile(salt, profile), [NONE, *output])
 
     def _learn_gains(self, rows: int, chances: Float64) -> None:
         sums = np.concatenate((np.zeros(1), chances.cumsum())) / rows
         self._gains = self._gains + (sums[(len(chances) * _FRACTIONS).astype(np.int64)] - self._gains) / 8
         self._drafts += (len(chances) / rows - self._drafts) / 8
 
+    def _learn_chances(self, look: _Look) -> None:
+        judged = list[tuple[int, int, bool]]()
+        for guesses, guessed, profile, new in look.guessed:
+            for token, guess, class_ in zip(new, guesses, guessed, strict=False):
+                if guess == NONE:
+                    break
+                judged.append((profile, class_, guess == token))
+                if guess != token:
+                    break
+        if judged:
+            self._chances.learn(*zip(*judged, strict=True))
+
     # ---- texts of ended sequences
 
     def leave(self, sequence: Sequence) -> None:
-        """Keep the output of an ended sequence for others of its profile."""
-        text = len(self._rows) + self._profile(sequence)
-        self._texts.add(text, [NONE, *sequence.tokens[sequence.prompt_tokens :]])
+        """Keep the output of an ended sequence for others of its profile, which find it once `learn` was called."""
+        request = sequence.request
+        self._ended.append((request.salt, request.profile, sequence.tokens[sequence.prompt_tokens :]))
 
-    def _profile(self, sequence: Sequence) -> int:
-        """The number of the sequence's profile, by salt and name: tenants never share one."""
-        key = sequence.request.salt, sequence.request.profile
+    def _profile(self, salt: str, name: str) -> int:
+        """The number of a profile, by salt and name: tenants never share one."""
+        key = salt, name
         number = self._profiles.get(key)
         if number is None:
             number = len(self._profiles) if len(self._profiles) < _PROFILES else self._profiles.popitem(last=False)[1]

@@ -31,7 +31,7 @@ def member(*, booked: bool = False) -> Any:
 
 
 def test_shares_are_by_weight_and_add_up() -> None:
-    shares = divide(60.0, step(DECODE, PREFILL), np.array([False, True]), COST)
+    shares = divide(60.0, COST.weigh(step(DECODE, PREFILL)), np.array([False, True]))
     weights = [1 + 2 + 12 * 0.5 + 12 * 0.25, 3 + 6 * 0.5 + 3 * 0.25]  # a token, a sample, pairs, KV read
     assert shares.members == pytest.approx([60 * weight / sum(weights) for weight in weights])
     assert (shares.decode, shares.prefill) == pytest.approx(tuple(shares.members))
@@ -70,7 +70,7 @@ def test_a_layer_costs_what_its_window_lets_through(window: int, *, chunked: boo
 def test_tokens_are_counted_by_phase() -> None:
     scheduled = ScheduledStep(step(DECODE, PREFILL), (member(booked=True), member()), np.array([False, True]), ())
     counters = Counters()
-    shares = divide(1.0, scheduled.step, scheduled.prefill, COST)
+    shares = divide(1.0, COST.weigh(scheduled.step), scheduled.prefill)
     counters.count_step(scheduled, StepResult([], 1.0), shares)
     stats = counters.stats
     assert stats.direct_seconds == pytest.approx(shares.members[1])  # of the member that no worker books
@@ -83,7 +83,7 @@ def test_a_sequence_with_several_members_counts_once() -> None:
     one = replace(one, rows=np.zeros_like(one.rows))
     scheduled = ScheduledStep(one, (member(), member()), np.array([False, False]), ())
     counters = Counters()
-    counters.count_step(scheduled, StepResult([], 1.0), divide(1.0, one, scheduled.prefill, COST))
+    counters.count_step(scheduled, StepResult([], 1.0), divide(1.0, COST.weigh(one), scheduled.prefill))
     assert (counters.stats.decode_tokens, counters.stats.batch_size) == (2, 1)
 
 
@@ -95,6 +95,6 @@ def test_what_the_host_waited_and_replayed_counts_once_a_step_is_read() -> None:
     assert counters.stats.wait_seconds == 0
     for replayed in (True, False):
         result = StepResult([], 1.0, replayed)
-        counters.count_step(scheduled, result, divide(1.0, scheduled.step, scheduled.prefill, COST))
+        counters.count_step(scheduled, result, divide(1.0, COST.weigh(scheduled.step), scheduled.prefill))
     assert 0 < counters.stats.wait_seconds < 1
     assert (counters.stats.steps, counters.stats.replayed_steps) == (2, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from tests.support.byte_tokenizer import schema_grammar
 from tests.support.constrained import GREEDY, VOCAB, request
-from tests.support.drafted import WITH, FickleDrafter, check_drafts, drafted, plain, spoiled
+from tests.support.drafted import WITH, EagerDrafter, FickleDrafter, check_drafts, drafted, plain, spoiled
 from tests.support.engine_driver import EngineDriver
 from tests.support.loading import load_model
 from tests.support.oracle import ROOMY, random_prompts
@@ -20,7 +21,9 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core.parts import StepLauncher
 from thothy_ai.engine.model_check.sizing import engine_sizes
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.scheduling.drafting.drafts import Drafter
@@ -112,6 +115,34 @@ def test_the_host_is_not_timed_where_a_turn_waits_for_two_steps(
     assert changes
     assert not any(changes)
     assert len(requests) < max(observed) <= WITH.max_rows  # drafts are members, too
+
+
+def test_nothing_but_planning_delays_the_next_launch(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted, reported and learnt of a step waits until the next one is launched."""
+    log = list[str]()
+
+    def logged(owner: type, name: str) -> None:
+        called = getattr(owner, name)
+
+        def call(*args: Any) -> Any:
+            log.append(name)
+            return called(*args)
+
+        monkeypatch.setattr(owner, name, call)
+
+    requests = [request(f"{number}", random_prompts(VOCAB)[number], GREEDY) for number in range(3)]
+    expected = plain(loaded, requests).tokens
+    for owner, name in ((StepLauncher, "forward"), (EngineCore, "_read"), (EngineCore, "_publish")):
+        logged(owner, name)
+    for owner, name in ((EagerDrafter, "learn"), (StepCost, "weigh")):
+        logged(owner, name)
+    found, counts = drafted(loaded, requests, expected.values(), replace(WITH, overlap=True))
+    assert found.tokens == expected
+    assert counts.accepted_tokens > 0
+    first, last = log.index("_read"), len(log) - log[::-1].index("_read")
+    between = [after for before, after in pairwise(log[first:last]) if before == "_read"]
+    assert len(between) > 3
+    assert {*between} == {"forward"}
 
 
 @pytest.mark.parametrize("seed", range(6))

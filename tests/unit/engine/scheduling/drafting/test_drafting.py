@@ -138,6 +138,7 @@ def test_where_nothing_is_found_drafts_are_looked_for_ever_less_often() -> None:
         if made.is_worthwhile(60, 68):
             assert not made.choose([room(row, [step], 4) for row in range(60)], 60, 68)
             made.observe_host(1e-5, 60, exposed=True)
+            made.learn()
             looks.append(step)
     assert len(looks) > 20  # until it has learned that they are not found
     assert max(later - step for step, later in pairwise(looks)) >= 500
@@ -180,6 +181,7 @@ def test_what_is_remembered_is_bounded_and_each_tenants_own() -> None:
     made = drafter()
     for number in range(200):
         made.leave(room(0, [*range(100)] * 400, 0, f"{number}").sequence)
+    made.learn()
     assert len(made._profiles) == 64
     assert made._texts._matrix.shape[0] == 128 + 64
     assert made._texts._matrix.shape[1] < (1 << 14) + 100

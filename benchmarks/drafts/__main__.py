@@ -27,6 +27,7 @@ from benchmarks.drafts.replaying import Replaying, Written
 from benchmarks.results import Row, Table, record, table
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.process.resident import keep_what_is_loaded
 
 ROWS = 1, 16, 64
 OF_A_KIND = (16,)  # rows
@@ -78,6 +79,7 @@ def study(folder: Path) -> None:
     """Replay all outputs, kind by kind and mixed, and record the figures."""
     recordings, rows = Recordings(folder), list[Row]()
     grammars = recordings.grammars(recordings.vocab_size)
+    keep_what_is_loaded()
     mixed = dict[str, list[Row]]()
     for name, written in writers(recordings).items():
         for kind in KINDS:

@@ -96,8 +96,7 @@ class BenchCore:
         gc.collect()
         with uncollected():  # the collector would repeatedly walk results that a real engine doesn't keep
             before, begin = self.core.stats(), time.perf_counter()
-            for request in requests:
-                self.core.submit(request)
+            self._submit(requests)
             while not self._inbox.wait(min(_WATCH_SECONDS, later.every / 10)):
                 if self.core.failure is not None:
                     raise DrainFailedError(str(self.core.failure))
@@ -118,6 +117,21 @@ class BenchCore:
             running=tuple(step.stats.scheduler.running for step in steps),
             urgent=tuple(_urgent(id_, at, steps) for id_, at in submitted.items()),
         )
+
+    def _submit(self, requests: Sequence[CoreRequest]) -> None:
+        """Submit them before the core takes any: its thread would hold the interpreter's lock for most of the time, and
+        the longer its launches took, the later it would know all jobs.
+        """
+        submitting = threading.Lock()
+
+        def wait() -> None:
+            with submitting:
+                pass
+
+        with submitting:
+            self.core._requests.put(wait)
+            for request in requests:
+                self.core.submit(request)
 
     def close(self) -> None:
         """End the core after its current step. Its memory is freed with the last reference to this object."""

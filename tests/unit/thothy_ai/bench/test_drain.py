@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +158,22 @@ def test_the_sample_is_spread_over_the_drain() -> None:
     assert [request.id for request, _ in spread(finished, 4)] == ["drain-0", "drain-4", "drain-7", "drain-11"]
     assert len(spread(finished, 100)) == 12
     assert len(spread(finished[:1], 8)) == 1
+
+
+def test_the_core_takes_no_job_before_all_are_submitted(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    drain = BenchCore(loaded, OPTIONS)
+    submit = drain.core.submit
+
+    def slowly(request: CoreRequest) -> None:
+        time.sleep(0.01)
+        submit(request)
+
+    monkeypatch.setattr(drain.core, "submit", slowly)
+    try:
+        drained = drain.run(requests())
+    finally:
+        drain.close()
+    assert drained.running[0] > 1
 
 
 def test_urgent_jobs_are_submitted_one_after_the_other_and_timed(loaded: LoadedModel) -> None:

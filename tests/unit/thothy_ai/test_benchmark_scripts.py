@@ -72,6 +72,9 @@ def test_help_of_the_one_that_patches_the_engine() -> None:
         ("frontend --outputs 9 3", "argument --outputs: 9 is more than 3"),
         ("kv_budgets --jobs 0", "argument --jobs: 0 must be greater than 0"),
         ("kv_budgets --device nothing", "unknown device 'nothing'"),
+        ("kv_budget_losses --lengths 100", "argument --lengths: 100 is less than 500"),
+        ("kv_budget_losses --device nothing", "unknown device 'nothing'"),
+        ("extended /tmp/none --model /nowhere", "/nowhere: "),
         ("simulate --nothing", "unrecognized arguments: --nothing"),
     ],
 )

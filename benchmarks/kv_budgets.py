@@ -3,8 +3,9 @@
     python -m benchmarks.kv_budgets                 on a GPU
     python -m benchmarks.kv_budgets --device cpu --shape tiny --tokens 600 --output 40 --jobs 8 --budgets 128
 
-Prompts are random, independent of each other, and not cached. This measures time and memory; what a model then knows
-is measured by `benchmarks.kv_budget_losses`, and what outputs lose by `thothy eval KIND --source-tokens N --kv-budget N`.
+Prompts are random, independent of each other, and not cached. This measures time and memory. What a model no longer
+knows is measured by `benchmarks.kv_budget_losses`, and what outputs lose by `thothy eval KIND --source-tokens N
+--kv-budget N`, both with a real model.
 """
 
 from __future__ import annotations

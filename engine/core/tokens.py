@@ -166,7 +166,8 @@ def take_drafts(
     for sequence, tokens in drawn.items():
         draft, position = drafts[sequence], drafts[sequence].start
         if len(sequence.tokens) == position and sequence.finish_reason is None:
-            for span in draft.spans:
+            spans = [DraftSpan((token,), None) for token in draft.tokens] if draft.spans is None else draft.spans
+            for span in spans:
                 if tokens[position - draft.start] != span.tokens[0] or position in draft.forcing:
                     break
                 sequence.tokens += span.tokens

@@ -155,9 +155,11 @@ class AutomaticDrafter:
         ):
             row = self._rows[sequence.row]
             row.guesses, row.classes = found[: count + 1], classes_[: count + 1]
-            sent = next((place for place in range(count) if found[place] in sequence.end_tokens), count)
+            sent = found[:count]
+            if not sequence.end_tokens.isdisjoint(sent):
+                del sent[next(place for place, token in enumerate(sent) if token in sequence.end_tokens) :]
             if sent:
-                drafts[sequence] = DraftedTokens(len(sequence.tokens), found[:sent])
+                drafts[sequence] = DraftedTokens(len(sequence.tokens), sent)
         if drafts:
             self._pause = _FIRST_PAUSE
         return drafts

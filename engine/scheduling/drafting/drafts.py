@@ -28,19 +28,16 @@ class DraftSpan(NamedTuple):
 class DraftedTokens:
     """Drafted tokens of a sequence from position `start` on. A token is drawn before each of them and after the last.
 
-    `spans` are at first made as if there were no grammar. The grammar's spans, which can have fewer tokens, replace
-    them once they are known. At the positions in `forcing`, the mask leaves no choice, and the forced token replaces
-    the draw. `taken`: how many tokens were right.
+    `spans`: those of the grammar, which can have fewer tokens; None without a grammar, or until they are known. At the
+    positions in `forcing`, the mask leaves no choice, and the forced token replaces the draw. `taken`: how many tokens
+    were right.
     """
 
     start: int
     tokens: list[int]
-    spans: Seq[DraftSpan] = field(init=False)
+    spans: Seq[DraftSpan] | None = None
     forcing: set[int] = field(default_factory=set)
     taken: int = 0
-
-    def __post_init__(self) -> None:
-        self.spans = [DraftSpan((token,), None) for token in self.tokens]
 
     @property
     def end(self) -> int:

@@ -31,6 +31,8 @@ _PROFILES, _MAX_TOKENS = 64, 1 << 14  # most recently used profiles that are kep
 _FRACTIONS = np.arange(1, 9) / 8  # fractions of the drafts found for which the gain is remembered
 _FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # assumed before drafts were ever looked for
 _FIRST_DRAFTS = 3.0
+_REMEMBERED = 8  # looks for drafts, about
+_ASKED = 4  # steps without drafts until it is computed again whether they pay
 _FIRST_PAUSE, _LONGEST_PAUSE = 8, 512  # steps until drafts are tried again with the first gains
 
 
@@ -84,8 +86,10 @@ class AutomaticDrafter:
         self._ended: list[tuple[str, str, Seq[int]]] = []  # outputs to remember, with salt and profile
         self._gains = _FIRST_GAINS  # draws saved per row, by fraction of the drafts found
         self._drafts = _FIRST_DRAFTS  # drafts found per row
+        self._seen = _REMEMBERED  # looks that these two are means of
         self._hidden, self._exposed = Line(), Line()  # the host's seconds by members: with overlap, and without
         self._idle, self._pause = 0, _FIRST_PAUSE  # steps since drafts were last looked for; steps to wait
+        self._paid = True  # the last answer of `is_worthwhile`
 
     # ---- whether to draft
 
@@ -96,13 +100,20 @@ class AutomaticDrafter:
     def is_worthwhile(self, rows: int, places: int) -> bool:
         """Whether to plan the next step with drafts, given its `rows` and at most `places` drafts."""
         self._idle += 1
+        if rows and places > 0 and (self._paid or self._idle % _ASKED == 0):
+            self._paid = self._pays(rows, places)
+            return self._paid
+        return False
+
+    def _pays(self, rows: int, places: int) -> bool:
+        """The same, computed."""
         plain = self._plain_rate(rows, rows)
-        if plain is None or not rows or places <= 0:
+        if plain is None:
             return False
         curves = [(self._gains, self._drafts)]
         if self._idle >= self._pause:  # one slow turn of the host can make drafts seem too costly
             self._exposed = Line()
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._pause, self._seen = min(2 * self._pause, _LONGEST_PAUSE), 0  # the next look replaces old gains
             curves.append((_FIRST_GAINS, _FIRST_DRAFTS))
         for gains, drafts in curves:
             counts = np.minimum(places, np.rint(rows * drafts * _FRACTIONS).astype(np.int64))
@@ -202,8 +213,9 @@ class AutomaticDrafter:
 
     def _learn_gains(self, rows: int, chances: Float64) -> None:
         sums = np.concatenate((np.zeros(1), chances.cumsum())) / rows
-        self._gains = self._gains + (sums[(len(chances) * _FRACTIONS).astype(np.int64)] - self._gains) / 8
-        self._drafts += (len(chances) / rows - self._drafts) / 8
+        self._seen = min(self._seen + 1, _REMEMBERED)
+        self._gains = self._gains + (sums[(len(chances) * _FRACTIONS).astype(np.int64)] - self._gains) / self._seen
+        self._drafts += (len(chances) / rows - self._drafts) / self._seen
 
     def _learn_chances(self, look: _Look) -> None:
         judged = list[tuple[int, int, bool]]()

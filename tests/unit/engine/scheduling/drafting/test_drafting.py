@@ -145,6 +145,24 @@ def test_where_nothing_is_found_drafts_are_looked_for_ever_less_often() -> None:
     assert len([step for step in looks if step > 1_000]) < 10
 
 
+def test_drafts_that_are_found_again_are_sent_from_then_on() -> None:
+    """Texts that are new for long, and then repeat themselves; drafts must gain a quarter of a token per row."""
+    made, texts, answers = AutomaticDrafter({60: 0.004, 128: 0.005}, 128), [[row] for row in range(60)], list[bool]()
+    made.times.observe(60, 0.004, decodes=True)
+    for step in range(2_000):
+        looks = made.is_worthwhile(60, 68)
+        for row, text in enumerate(texts):
+            text.append(1_000 * row + (step if step < 1_000 else step % 10))
+        if looks:
+            made.choose([room(row, text, 4) for row, text in enumerate(texts)], 60, 68)
+            made.observe_host(1e-5, 60, exposed=True)
+            made.learn()
+        answers.append(looks)
+    first = 1_000 + answers[1_000:].index(True)
+    assert not any(answers[900:1_000])
+    assert all(answers[first + 30 :])
+
+
 class Running(SimpleNamespace):
     """What a drafter sees of a sequence."""
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from thothy_ai.kernels.experts import GATE_ROWS, Routed, Routing
 from thothy_ai.kernels.triton.tiles import power_of_two
 
-_ELEMENTS = 1024  # logits of a program
+_ELEMENTS = 256  # logits of a program of one warp, whose maxima wait for no other warp
 
 
 def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
@@ -42,7 +42,7 @@ def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routi
             EXPERTS=experts, COLUMNS=columns, WIDTH=width, ROWS=rows, PLACES=power_of_two(chosen),
             TOP_K=routing.top_k, SHARED=routing.shared, SOFTMAX=routing.scores == "softmax",
             RENORMALIZED=routing.renormalized, SCALE=routing.scale, GROUPS=routing.groups,
-            GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups, BEST=routing.best, num_warps=4,
+            GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups, BEST=routing.best, num_warps=1,
         )  # fmt: skip
     return routed
 

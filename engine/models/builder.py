@@ -390,8 +390,11 @@ class ModelBuilder:
     # Recurrences
 
     def taps(self, name: str, channels: int, width: int, *, bias: bool = False, silu: bool = True) -> Convolution:
-        """A short convolution, whose weight checkpoints have as [channels, 1, width]."""
-        weight = self.source.tensor(f"{name}.weight", channels, 1, width).view(channels, width)
+        """A short convolution, whose weight checkpoints have as [channels, 1, width].
+
+        A tap's factors lie together here, so that kernels read many at a time.
+        """
+        weight = self.source.tensor(f"{name}.weight", channels, 1, width).view(channels, width).t().contiguous().t()
         return Convolution(self.held(weight), self.vector(f"{name}.bias", channels) if bias else None, silu)
 
     def rates(self, name: str, heads: int) -> Tensor:

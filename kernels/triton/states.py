@@ -20,7 +20,7 @@ from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _CHUNK = 64  # tokens
 _EPS = tl.constexpr(1e-6)  # added to the squared length of a query or a key
-_CHANNELS = 256  # per program that convolves
+_CHANNELS = 256  # per program that convolves, of one warp: 16 bytes for each thread
 _TOKENS = 16  # per program that convolves a longer member
 _DECODE_VALUES = 16  # of a head per program of one warp, whose sums wait for no other warp
 _SCAN_VALUES = 32  # per program that scans
@@ -39,18 +39,17 @@ def convolve(
     channels, width = convolution.weight.shape
     parts = triton.cdiv(channels, _CHANNELS)
     state = (inputs, x.stride(0), inputs.stride(0), channels, width, _CHANNELS)
+    settings = (convolution.silu, *convolution.weight.stride())
     weights = (convolution.weight, convolution.bias)
     if batch.num_decode:
         _convolve_kernel[(batch.num_decode, parts)](
-            out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, convolution.silu, num_warps=4
+            out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, *settings, num_warps=1
         )
     if longer := batch.query_lens[batch.num_decode :]:
         rows, ends, starts = _longer(batch)
         grid = (len(longer), triton.cdiv(max(longer), _TOKENS), parts)
-        _convolve_longer_kernel[grid](
-            out, x, *weights, rows, ends, starts, *state, convolution.silu, _TOKENS, num_warps=4
-        )
-        _keep_inputs_kernel[(len(longer), parts)](x, rows, ends, starts, *state, num_warps=4)
+        _convolve_longer_kernel[grid](out, x, *weights, rows, ends, starts, *state, *settings, _TOKENS, num_warps=1)
+        _keep_inputs_kernel[(len(longer), parts)](x, rows, ends, starts, *state, num_warps=1)
     return out
 
 
@@ -210,6 +209,11 @@ def _silu(x):
     return x * tl.sigmoid(x)
 
 
+@triton.jit
+def _appended(items, item):
+    return items + (item,)  # noqa: RUF005  Triton knows no starred tuples
+
+
 @triton.jit(
     do_not_specialize=["members"],
     do_not_specialize_on_alignment=["rows", "ends"],
@@ -217,6 +221,7 @@ def _silu(x):
 def _convolve_kernel(
     out, x, weight, bias, rows, ends, members, inputs, x_token, slot,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr,
+    OF_CHANNEL: tl.constexpr, OF_TAP: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -233,7 +238,8 @@ def _convolve_kernel(
         for tap in tl.static_range(WIDTH):
             at = count + tap - (WIDTH - 1)
             value = _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
-            total += value * tl.load(weight + channel * WIDTH + tap, mask=inside, other=0.0).to(tl.float32)
+            factor = tl.load(weight + channel * OF_CHANNEL + tap * OF_TAP, mask=inside, other=0.0)
+            total += value * factor.to(tl.float32)
         if SILU:
             total = _silu(total)
         tl.store(out + (first + count) * CHANNELS + channel, total.to(out.dtype.element_ty), mask=inside)
@@ -253,29 +259,39 @@ def _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS: tl.c
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
 def _convolve_longer_kernel(
     out, x, weight, bias, rows, ends, starts, inputs, x_token, slot,
-    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr, TOKENS: tl.constexpr,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr,
+    OF_CHANNEL: tl.constexpr, OF_TAP: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
-    member = tl.program_id(0)
-    channel = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    """Each input is read once, and kept for the tokens that follow."""
+    member, begin = tl.program_id(0), tl.program_id(1) * TOKENS
+    channel = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    inside = channel < CHANNELS
     first = tl.load(starts + member).to(tl.int64)
     count = tl.load(starts + member + 1) - first
-    offset = (tl.program_id(1) * TOKENS + tl.arange(0, TOKENS))[:, None]
-    inside = (channel < CHANNELS) & (offset < count)
-    if tl.program_id(1) * TOKENS < count:
+    if begin < count:
         row = tl.load(rows + member).to(tl.int64)
         fresh = tl.load(ends + member) == count
-        total = tl.zeros([TOKENS, BLOCK], tl.float32)
+        least = tl.zeros([BLOCK], tl.float32)
         if bias is not None:
-            total += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
+            least += tl.load(bias + channel, mask=inside, other=0.0).to(tl.float32)
+        seen, factors = (), ()
         for tap in tl.static_range(WIDTH):
-            at = offset + tap - (WIDTH - 1)
-            value = _input(x, x_token, inputs + row * slot, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
-            factor = tl.load(weight + channel * WIDTH + tap, mask=channel < CHANNELS, other=0.0)
-            total += value * factor.to(tl.float32)
-        place = out + (first + offset) * CHANNELS + channel
-        if SILU:
-            total = _silu(total)
-        tl.store(place, total.to(out.dtype.element_ty), mask=inside)
+            factor = tl.load(weight + channel * OF_CHANNEL + tap * OF_TAP, mask=inside, other=0.0)
+            factors = _appended(factors, factor.to(tl.float32))
+            if tap > 0:
+                at = begin + tap - WIDTH
+                value = _input(x, x_token, inputs + row * slot, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
+                seen = _appended(seen, value)
+        for each in tl.static_range(TOKENS):
+            at = begin + each
+            new = tl.load(x + (first + at) * x_token + channel, mask=inside & (at < count), other=0.0)
+            seen, total = _appended(seen, new.to(tl.float32)), least
+            for tap in tl.static_range(WIDTH):
+                total += seen[each + tap] * factors[tap]
+            if SILU:
+                total = _silu(total)
+            place = out + (first + at) * CHANNELS + channel
+            tl.store(place, total.to(out.dtype.element_ty), mask=inside & (at < count))
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])

@@ -30,15 +30,16 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     spaces = {**heads, "GROUPS": 2}
     chunked = {"BLOCK": min(32, width), "CHUNK": CHUNK, "EXACT": exact}
     channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": 256, "bias": None, "SILU": True}
+    channels |= {"OF_CHANNEL": 1, "OF_TAP": 4 * size}
     cases = [
         (states._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
         (states._systems_kernel, {**heads, **chunked}, 8, 3),
         (states._scan_kernel, {**heads, **chunked}, 4, 1 if exact else 2),
         (states._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
         (states._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
-        (states._convolve_kernel, channels, 4, 3),
-        (states._convolve_longer_kernel, {**channels, "TOKENS": 16}, 4, 3),
-        (states._keep_inputs_kernel, channels, 4, 3),
+        (states._convolve_kernel, channels, 1, 3),
+        (states._convolve_longer_kernel, {**channels, "TOKENS": 16}, 1, 3),
+        (states._keep_inputs_kernel, channels, 1, 3),
         (states._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
         (states._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
     ]

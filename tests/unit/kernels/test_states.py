@@ -71,7 +71,8 @@ def test_a_convolution_sees_its_row_s_last_inputs(name: str, width: int, kernels
     channels = 300
     members, whole = case(name, channels + 5)
     x, before = whole[:, 5:], normal(SLOTS, width - 1, channels, seed=1)  # a part of a wider projection
-    weight, bias = normal(channels, width, seed=2), normal(channels, seed=3) if width == 4 else None
+    weight, bias = normal(width, channels, seed=2).t(), normal(channels, seed=3) if width == 4 else None
+    weight = weight if width == 4 else weight.contiguous()
     kept = before.clone().to(device)
     there = Convolution(weight.to(device), None if bias is None else bias.to(device), silu=width == 4)
     got = kernels.convolve(whole.to(device)[:, 5:], there, kept, members.batch(device))

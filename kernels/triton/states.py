@@ -23,8 +23,8 @@ _EPS = tl.constexpr(1e-6)  # added to the squared length of a query or a key
 _CHANNELS = 256  # per program that convolves, of one warp: 16 bytes for each thread
 _TOKENS = 16  # per program that convolves a longer member
 _DECODE_VALUES = 16  # of a head per program of one warp, whose sums wait for no other warp
-_SCAN_VALUES = 32  # per program that scans
-_WIDE_SCAN_VALUES, _BUSY = 64, 128  # with this many programs, which keep a device busy
+_DELTA_VALUES = 64  # per program that scans by the delta rule: what a warp group multiplies at a time
+_SPACE_VALUES = 32  # per program that scans a state space
 _NORMED = 1024  # numbers per program
 _DOT = 16  # the smallest size of a matrix product
 
@@ -86,16 +86,16 @@ def gated_delta(
         )  # fmt: skip
     if longer := batch.query_lens[batch.num_decode :]:
         rows, ends, starts = _longer(batch)
-        solved, scores = mixed.new_empty(2, tokens, heads, _CHUNK)
+        factors = mixed.new_empty(4, heads, tokens, dtype=torch.float32)
+        systems = (*mixed.new_empty(2, tokens, heads, _CHUNK), factors, tokens)
         exact = mixed.dtype == torch.float32
         grid = (len(longer), triton.cdiv(max(longer), _CHUNK), heads)
         _systems_kernel[grid](
-            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=4
+            *systems, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=4
         )
-        wide = len(longer) * heads * triton.cdiv(values, _WIDE_SCAN_VALUES) >= _BUSY
-        block = min(power_of_two(values, _DOT), _WIDE_SCAN_VALUES if wide else _SCAN_VALUES)
+        block = min(power_of_two(values, _DOT), _DELTA_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out, *given, solved, scores, memory, rows, ends, starts, *strides, *sizes, block, width, _CHUNK, exact,
+            out, mixed, *systems, memory, rows, ends, starts, strides[0], *sizes, block, width, _CHUNK, exact,
             num_warps=4, num_stages=1 if exact else 2,
         )  # fmt: skip
     return out
@@ -124,7 +124,7 @@ def state_space(
             out, *given, batch.rows, batch.context_lens, batch.num_decode, *sizes, block, width, num_warps=1
         )
     if longer := batch.query_lens[batch.num_decode :]:
-        block, exact = min(power_of_two(values, _DOT), _SCAN_VALUES), mixed.dtype == torch.float32
+        block, exact = min(power_of_two(values, _DOT), _SPACE_VALUES), mixed.dtype == torch.float32
         _space_scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
             out,
             *given,
@@ -392,21 +392,29 @@ def _dot(a, b, dtype, EXACT: tl.constexpr):
 
 
 @triton.jit
-def _unit_rows(source, token, stride, column, there, KEYS: tl.constexpr):
-    """Rows [CHUNK, WIDTH] of queries or keys, each of length one; zeros for missing tokens."""
+def _keyed(source, token, stride, column, there, KEYS: tl.constexpr):
+    """Rows [CHUNK, WIDTH] of queries or keys, as they are; zeros for missing tokens."""
     inside = there[:, None] & (column < KEYS)[None, :]
-    rows = tl.load(source + token[:, None] * stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    return rows * tl.rsqrt(tl.sum(rows * rows, 1) + _EPS)[:, None]
+    return tl.load(source + token[:, None] * stride + column[None, :], mask=inside, other=0.0)
 
 
-@triton.jit(do_not_specialize_on_alignment=["starts"])
+@triton.jit
+def _reciprocal_lengths(rows):
+    wide = rows.to(tl.float32)
+    return tl.rsqrt(tl.sum(wide * wide, 1) + _EPS)
+
+
+@triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=["starts"])
 def _systems_kernel(
-    solved, scores, mixed, learned, forgotten, rate, offset, starts,
+    solved, scores, factors, tokens, mixed, learned, forgotten, rate, offset, starts,
     mixed_token, learned_token, forgotten_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr,
     WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """For one chunk and head: the inverse of its system, times the learning rates, and the scores of its queries."""
+    """For one chunk and head: the inverse of its system, times the learning rates, the scores of its queries, and what
+    the scan multiplies each token's products by: those of queries and keys, which have any length here, with the state
+    before the chunk, those of keys with the state after it, and what is left of the former state.
+    """
     member, head = tl.program_id(0), tl.program_id(2)
     begin = tl.load(starts + member).to(tl.int64) + tl.program_id(1) * CHUNK
     end = tl.load(starts + member + 1)
@@ -414,37 +422,52 @@ def _systems_kernel(
         token, column = begin + tl.arange(0, CHUNK), tl.arange(0, WIDTH)
         there = token < end
         source = mixed + head // (HEADS // KEY_HEADS) * KEYS
-        q = _unit_rows(source, token, mixed_token, column, there, KEYS) * (KEYS**-0.5)
-        k = _unit_rows(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+        q = _keyed(source, token, mixed_token, column, there, KEYS)
+        k = _keyed(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+        of_q, of_k = _reciprocal_lengths(q) * (KEYS**-0.5), _reciprocal_lengths(k)
         decay, learns = _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there)
-        ages = tl.cumsum(decay, 0)
+        ages, last = tl.cumsum(decay, 0), tl.sum(decay, 0)
+        reached = tl.exp(ages)
+        place = factors + head.to(tl.int64) * tokens + token
+        part = HEADS * tokens
+        tl.store(place, reached * of_q, mask=there)
+        tl.store(place + part, reached * of_k, mask=there)
+        tl.store(place + 2 * part, tl.exp(last - ages) * of_k, mask=there)
+        tl.store(place + 3 * part, reached, mask=there)
+
         later, earlier = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
-        since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0))
+        since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0)) * of_k[None, :]
         dtype = mixed.dtype.element_ty
-        system = learns[:, None] * _dot(k, tl.trans(k), dtype, EXACT) * since
-        inverse = tl.where(later == earlier, 1.0, 0.0)
+        seen = tl.where(later >= earlier, _dot(q, tl.trans(k), dtype, EXACT) * since * of_q[:, None], 0.0)
+        between = (token[:, None] * HEADS + head) * CHUNK + earlier
+        tl.store(scores + between, seen.to(dtype), mask=there[:, None])
+        system = _dot(k, tl.trans(k), dtype, EXACT) * since * (learns * of_k)[:, None]
         # Combine the inverses of two diagonal blocks, with the block between them, into that of a block twice as large.
-        for level in range(6):
-            between = ((later >> level) % 2 == 1) & (later >> level == (earlier >> level) + 1)
-            lower = tl.where(between, system, 0.0)
+        inverse = tl.where(later == earlier, 1.0, 0.0) - tl.where(
+            (later % 2 == 1) & (later == earlier + 1), system, 0.0
+        )
+        for level in range(1, 6):
+            apart = ((later >> level) % 2 == 1) & (later >> level == (earlier >> level) + 1)
+            lower = tl.where(apart, system, 0.0)
             if EXACT:
                 inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32x3"), inverse, input_precision="tf32x3")
             else:
                 inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32"), inverse, input_precision="tf32")
-        place = (token[:, None] * HEADS + head) * CHUNK + earlier
-        seen = tl.where(later >= earlier, _dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
-        tl.store(solved + place, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
-        tl.store(scores + place, seen.to(dtype), mask=there[:, None])
+        tl.store(solved + between, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
 
 
-@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+@triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=["rows", "ends", "starts"])
 def _scan_kernel(
-    out, mixed, learned, forgotten, rate, offset, solved, scores, memory, rows, ends, starts,
-    mixed_token, learned_token, forgotten_token,
+    out, mixed, solved, scores, factors, tokens, memory, rows, ends, starts, mixed_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A member's chunks, one after the other, for some of a head's values."""
+    """A member's chunks, one after the other, for some of a head's values.
+
+    All is transposed, values by tokens: the state, and each result in turn, is the left operand of the next product and
+    stays in registers. The right operands stay as they were loaded, in shared memory; products are multiplied by what
+    queries and keys lack.
+    """
     member, head = tl.program_id(0), tl.program_id(1)
     value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
     begin = tl.load(starts + member).to(tl.int64)
@@ -457,26 +480,26 @@ def _scan_kernel(
     dtype = mixed.dtype.element_ty
     source = mixed + head // (HEADS // KEY_HEADS) * KEYS
     v_source = mixed + 2 * KEY_HEADS * KEYS + head * VALUES
+    own, part = factors + head.to(tl.int64) * tokens, HEADS * tokens
     for first in range(begin, end, CHUNK):
         token = first + tl.arange(0, CHUNK)
         there = token < end
-        q = _unit_rows(source, token, mixed_token, column, there, KEYS) * (KEYS**-0.5)
-        k = _unit_rows(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
-        has_value = there[:, None] & (value_at < VALUES)[None, :]
-        v = tl.load(v_source + token[:, None] * mixed_token + value_at[None, :], mask=has_value, other=0.0)
-        decay, _ = _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there)
-        ages = tl.cumsum(decay, 0)
-        reached = tl.exp(ages)[:, None]
+        q = _keyed(source, token, mixed_token, column, there, KEYS)
+        k = _keyed(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+        has_value = (value_at < VALUES)[:, None] & there[None, :]
+        v = tl.load(v_source + token[None, :] * mixed_token + value_at[:, None], mask=has_value, other=0.0)
+        of_q = tl.load(own + token, mask=there, other=0.0)[None, :]
+        of_k = tl.load(own + part + token, mask=there, other=0.0)[None, :]
+        added_by = tl.load(own + 2 * part + token, mask=there, other=0.0)[None, :]
+        left = tl.load(own + 3 * part + tl.minimum(first + CHUNK, end) - 1)
         between = (token[:, None] * HEADS + head) * CHUNK + tl.arange(0, CHUNK)[None, :]
         inverse = tl.load(solved + between, mask=there[:, None], other=0.0)
         seen = tl.load(scores + between, mask=there[:, None], other=0.0)
-        missing = v.to(tl.float32) - reached * _dot(k, tl.trans(state), dtype, EXACT)
-        added = _dot(inverse, missing, dtype, EXACT)
-        read = reached * _dot(q, tl.trans(state), dtype, EXACT) + _dot(seen, added, dtype, EXACT)
-        tl.store(out + (token[:, None] * HEADS + head) * VALUES + value_at[None, :], read, mask=has_value)
-        last = tl.sum(decay, 0)
-        left = tl.exp(last - ages)[:, None]
-        state = tl.exp(last) * state + _dot(tl.trans(added), left * k, dtype, EXACT)
+        missing = v.to(tl.float32) - of_k * _dot(state, tl.trans(k), dtype, EXACT)
+        added = _dot(missing, tl.trans(inverse), dtype, EXACT)
+        read = of_q * _dot(state, tl.trans(q), dtype, EXACT) + _dot(added, tl.trans(seen), dtype, EXACT)
+        tl.store(out + (token[None, :] * HEADS + head) * VALUES + value_at[:, None], read, mask=has_value)
+        state = left * state + _dot(added_by * added, k, dtype, EXACT)
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
 
 

@@ -17,7 +17,7 @@ from thothy_ai.kernels.triton import states
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
-CHUNK, UNALIGNED = 64, {"rows", "ends", "starts", "members"}
+CHUNK, UNALIGNED = 64, {"rows", "ends", "starts", "members", "tokens"}
 
 
 def shared_bytes(dtype: str, size: int) -> dict[str, int]:
@@ -25,16 +25,17 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     exact, width = dtype == "float32", triton.next_power_of_2(max(size, 16))
     own = ("mixed", "learned", "forgotten", "solved", "scores", "steps", "x", "weight", "inputs", "gate")
     types = dict.fromkeys(own, FLOATS[dtype]) | dict.fromkeys(("rows", "ends", "starts"), "*i32") | {"eps": "fp32"}
-    types |= dict.fromkeys(("rate", "offset", "skip", "memory", "out"), "*fp32")
+    types |= dict.fromkeys(("rate", "offset", "skip", "memory", "out", "factors"), "*fp32")
     heads = {"KEY_HEADS": 2, "HEADS": 4, "VALUES": size, "KEYS": size, "WIDTH": width}
     spaces = {**heads, "GROUPS": 2}
     chunked = {"BLOCK": min(32, width), "CHUNK": CHUNK, "EXACT": exact}
+    delta = {**heads, **chunked, "BLOCK": min(64, width)}
     channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": 256, "bias": None, "SILU": True}
     channels |= {"OF_CHANNEL": 1, "OF_TAP": 4 * size}
     cases = [
         (states._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
-        (states._systems_kernel, {**heads, **chunked}, 8, 3),
-        (states._scan_kernel, {**heads, **chunked}, 4, 1 if exact else 2),
+        (states._systems_kernel, delta, 4, 3),
+        (states._scan_kernel, delta, 4, 1 if exact else 2),
         (states._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
         (states._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
         (states._convolve_kernel, channels, 1, 3),

@@ -6,11 +6,12 @@ that all keys in the KV cache are of one kind, and a prefix is the same for ever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import rope_scaling
 from thothy_ai.engine.models.rope_scaling import Scaled
 
@@ -60,6 +61,12 @@ class Rope:
     inverse_frequencies: tuple[float, ...]
     scaling: float = 1.0
     stretch: Stretch | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelLoadError for frequencies with which no position could be told from another."""
+        for frequency in self.inverse_frequencies:
+            if not 0 <= frequency < math.inf:  # NaN included
+                raise ModelLoadError(f"a rotary frequency is {frequency:g}: check rope_theta and its scaling's factors")
 
     def within(self, context: int) -> Rope:
         """The rotary embedding for a context of at most `context` tokens."""

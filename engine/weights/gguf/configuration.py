@@ -32,6 +32,7 @@ _HARMLESS = {  # keys whose effect other keys decide, or that do not affect what
     ".rope.scaling.yarn_beta_slow",
 }  # fmt: skip
 _OF_YARN = (".rope.scaling.yarn_ext_factor", ".rope.scaling.yarn_attn_factor")
+_SAID_BY_ZERO = {".rope.scaling.attn_factor", *_OF_YARN}  # keys whose zero is not the same as no key
 _WINDOW = ".attention.sliding_window"
 _WINDOWED = ".attention.sliding_window_pattern"  # which layers have a window
 _STILL = 1e20  # a divisor this large stops a frequency
@@ -186,12 +187,13 @@ def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
         ".rope.dimension_count_swa": (1 if names.uneven else rope.get("partial_rotary_factor", 1)) * windowed_dim,
         ".rope.freq_base_swa": rope["rope_theta"],
         ".rope.scaling.attn_factor": _attention_factor(rope, fields["max_position_embeddings"]),
-        **(dict.fromkeys(_OF_YARN, 1) if rope["rope_type"] == "yarn" else {}),
+        ".rope.scaling.yarn_ext_factor": float(rope["rope_type"] == "yarn"),
+        ".rope.scaling.yarn_attn_factor": 1,
         **names.implied,
     }
     for key in file.unread:
         value = file.get(key, object)
-        said = any(value) if isinstance(value, list) else bool(value)
+        said = any(value) if isinstance(value, list) else bool(value) or key in _SAID_BY_ZERO
         if not said or key in _HARMLESS or key in names.needless:
             continue
         if isinstance(value, int | float) and math.isclose(value, implied.get(key, math.nan), rel_tol=1e-5):
@@ -231,11 +233,18 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     if kind not in {"linear", "yarn"} or {LONG_FACTORS, ROPE_FACTORS} & {*file.names}:
         raise UnsupportedModelError(f"{file.path}: rope scaling {kind!r} is not implemented")
     parameters |= {"rope_type": kind, "factor": _shortest(file.required(_FACTOR, float))}
-    if kind == "yarn":
-        parameters["original_max_position_embeddings"] = file.required(_ORIGINAL_CONTEXT, int)
-        for name in ("beta_fast", "beta_slow"):  # if missing, transformers and llama.cpp have the same defaults
-            if (beta := file.get(f".rope.scaling.yarn_{name}", float)) is not None:
-                parameters[name] = _shortest(beta)
+    return parameters | _yarn(file) if kind == "yarn" else parameters
+
+
+def _yarn(file: GGUFFile) -> dict[str, Any]:
+    """YaRN's own parameters. ModelLoadError for a bound of 0, which transformers would replace by the default."""
+    parameters: dict[str, Any] = {"original_max_position_embeddings": file.required(_ORIGINAL_CONTEXT, int)}
+    for name in ("beta_fast", "beta_slow"):  # if missing, transformers and llama.cpp have the same defaults
+        key = f".rope.scaling.yarn_{name}"
+        if (beta := file.get(key, float)) is not None:
+            if beta <= 0:
+                raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {beta:g}")
+            parameters[name] = _shortest(beta)
     return parameters
 
 

@@ -73,6 +73,12 @@ def together(*parts: Metadata) -> Metadata:
     return extra
 
 
+def yarn(key: str, value: float) -> Metadata:
+    """YaRN, and one more of its keys."""
+    said = {".type": "yarn", ".factor": 4.0, ".original_context_length": 64, key: value}
+    return together(*(set_to(f"qwen3.rope.scaling{name}", each) for name, each in said.items()))
+
+
 REFUSED: dict[str, tuple[str, str, Metadata, str]] = {
     "values of another size": ("olmo2", "olmo2", set_to("olmo2.attention.value_length_swa", 8), "value_length_swa 8"),
     "positions of windows": ("cohere2", "cohere2", set_to("cohere2.rope.freq_base_swa", 500.0), "freq_base_swa 500"),
@@ -81,12 +87,11 @@ REFUSED: dict[str, tuple[str, str, Metadata, str]] = {
     "a key that no list has": ("qwen2", "qwen2", set_to("qwen2.attention.novelty", 0.5), "novelty 0.5"),
     "a key with a list": ("qwen2", "qwen2", set_to("qwen2.swiglu_clamp_exp", [0.0, 7.0]), "swiglu_clamp_exp is not"),
     "an embedding model": ("qwen3", "qwen3", set_to("qwen3.pooling_type", 3), "pooling_type 3"),
-    "a factor of yarn": (
-        "qwen3", "qwen3",
-        together(set_to("qwen3.rope.scaling.type", "yarn"), set_to("qwen3.rope.scaling.factor", 4.0),
-                 set_to("qwen3.rope.scaling.original_context_length", 64),
-                 set_to("qwen3.rope.scaling.yarn_ext_factor", 0.5)),
-        "yarn_ext_factor 0.5",
+    "a factor of yarn": ("qwen3", "qwen3", yarn(".yarn_ext_factor", 0.5), "yarn_ext_factor 0.5"),
+    "yarn without its ramp": ("qwen3", "qwen3", yarn(".yarn_ext_factor", 0.0), "yarn_ext_factor 0.0"),
+    "yarn of no size": ("qwen3", "qwen3", yarn(".yarn_attn_factor", 0.0), "yarn_attn_factor 0.0"),
+    "a ramp without yarn": (
+        "qwen3", "qwen3", set_to("qwen3.rope.scaling.yarn_ext_factor", 1.0), "yarn_ext_factor 1.0"
     ),
 }  # fmt: skip
 
@@ -99,6 +104,29 @@ def test_what_a_key_says_beyond_is_refused(kind: str, tmp_path: Path) -> None:
     path = written(tiny_model(family, tmp_path), architecture, metadata)
     with pytest.raises(UnsupportedModelError, match=named):
         configuration(GGUFFile(path))
+
+
+@pytest.mark.parametrize("key", [".yarn_beta_fast", ".yarn_beta_slow"])
+def test_yarn_between_no_rotations_is_refused(key: str, tmp_path: Path) -> None:
+    path = written(tiny_model("qwen3", tmp_path), "qwen3", yarn(key, 0.0))
+    with pytest.raises(ModelLoadError, match=f"'qwen3.rope.scaling{key}' is 0$"):
+        configuration(GGUFFile(path))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({".scaling.type": "linear", ".scaling.factor": 0.0}, "inf"),
+        ({".scaling.type": "linear", ".scaling.factor": -4.0}, "-0.25"),
+        ({".scaling.type": "yarn", ".scaling.factor": 0.0, ".scaling.original_context_length": 64}, "nan"),
+        ({".freq_base": 0.0}, "inf"),
+    ],
+)
+def test_positions_that_cannot_be_computed_are_refused(said: dict[str, Any], found: str, tmp_path: Path) -> None:
+    extra = together(*(set_to(f"llama.rope{key}", value) for key, value in said.items()))
+    path = written(tiny_model("llama", tmp_path), "llama", extra)
+    with pytest.raises(ModelLoadError, match=rf"{path.name}: .*a rotary frequency is {found}: check rope_theta"):
+        load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache")
 
 
 WINDOWS = (True, False, False, True)
@@ -166,6 +194,7 @@ def test_keys_that_say_nothing_more(tmp_path: Path) -> None:
     values = {
         ".vocab_size": 131, ".attention.key_length_swa": 16, ".rope.freq_base_swa": 10000.0, ".expert_count": 0,
         ".rope.scaling.type": "none", ".rope.scaling.factor": 8.0, ".rope.scaling.attn_factor": 1.0,
+        ".rope.scaling.yarn_attn_factor": 1.0, ".rope.scaling.yarn_ext_factor": 0.0,
         ".attention.causal": True, ".attention.max_alibi_bias": 0.0, ".swiglu_clamp_exp": [0.0, 0.0],
         ".tensor_data_layout": "Meta AI original pth", ".use_parallel_residual": False, PATTERN: 6,
     }  # fmt: skip

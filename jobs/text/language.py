@@ -39,9 +39,13 @@ def _confidences(text: str) -> Mapping[str, float]:
     return {each.language.name: each.value for each in _detector().compute_language_confidence_values(text)}
 
 
-@lru_cache(maxsize=64)  # checks ask for the language of the same source again and again
 def language(text: str) -> str | None:
     """The most likely language of a text, as a primary subtag; None for a text without letters or a likely language."""
-    found = next(iter(confidences(text[:MAX_CHARS]).items()), ("", 0.0))
+    return _language(text[:MAX_CHARS])
+
+
+@lru_cache(maxsize=1024)  # checks ask for that of a source again and again, and again when the job's outputs are judged
+def _language(text: str) -> str | None:
+    found = next(iter(confidences(text).items()), ("", 0.0))
     code = _CODES.get(found[0])
     return code if found[1] >= MIN_LIKELY else None

@@ -31,7 +31,7 @@ class InlineJudges(Judges):
         """No process is needed."""
 
     async def _done_by(self, judge: _Judge, frame: bytes) -> Answer:
-        self._free.put_nowait(judge)
+        self._free.put(judge)
         with metrics.JUDGE_SECONDS.time():
             answer = ANSWERS.decode(_answered(frame[HEADER:])[HEADER:])
         if isinstance(answer, TaskFailed):

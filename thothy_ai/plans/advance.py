@@ -39,7 +39,7 @@ class PlanError(Exception):
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
     """The input of a plan. `request` holds plain JSON values, which may no longer parse. `policy` and `kv_budget` are
-    the installation's; None: the kind's own.
+    the installation's; None: the kind's own. Jobs with the same `source_key`, unless it is empty, have the same source.
     """
 
     kind: str
@@ -47,6 +47,7 @@ class PlannedJob:
     context: Context = field(default_factory=Context)
     policy: Policy | None = None
     kv_budget: int | None = None  # tokens; 0: none at all
+    source_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
 
 Threads would not do: a regular expression that backtracks without end holds the interpreter's lock, and nothing can
 interrupt it. Processes also judge in parallel. If no process is free, another one is started; meanwhile, the task waits
-for whichever process is free first. A worker with many processes starts them before its jobs need them.
+for whichever process is free first; `FreeJudges` chooses among several tasks or processes. A worker with many processes
+starts them before its jobs need them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from thothy_ai.jobs.api.plan import Early, Outputs
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans import metrics
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
+from thothy_ai.plans.free_judges import FreeJudges
 from thothy_ai.plans.judge_messages import (
     ANSWERS,
     TASKS,
@@ -84,7 +86,7 @@ class Judges:
         first = StartTask(tuple(kinds), tuple(sys.path), seconds, tuple(gates_as_findings))
         self._judges = [_Judge(first, hash_seed) for _ in range(count)]
         self._unstarted = list(self._judges)
-        self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
+        self._free: FreeJudges[_Judge] = FreeJudges()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -111,7 +113,7 @@ class Judges:
         If the kind hangs or ends its process after the first step, the result is a rejection. Raises `PlanError`.
         """
         try:
-            answer = await self._do(AdvanceTask(job, tuple(answered)))
+            answer = await self._do(AdvanceTask(job, tuple(answered)), job.source_key)
         except JudgeError as error:
             if last is None:
                 raise PlanError(reason="kind_error", detail=str(error)) from None
@@ -136,7 +138,7 @@ class Judges:
         The language is checked once, as soon as a process is free. The other checks are repeated as the output grows,
         and are left out while no process is free: they save tokens, and must not delay the judging of whole outputs.
         """
-        if locale is None and self._free.empty():
+        if locale is None and not self._free:
             return None
         with suppress(JudgeError):
             return await self._rejection(EarlyTask(text, locale, early))
@@ -166,8 +168,8 @@ class Judges:
             raise TypeError(f"expected a rejection or none, got {answer!r}")
         return answer.rejection
 
-    async def _do(self, task: Task) -> Answer:
-        """The answer of the next free process. Raises `JudgeError`.
+    async def _do(self, task: Task, source: str = "") -> Answer:
+        """The answer of the next free process, if possible one that had the task's source before. Raises `JudgeError`.
 
         If the caller is cancelled before a process is free, the task is dropped; afterwards, the process completes it.
         """
@@ -177,17 +179,17 @@ class Judges:
             frame = TASKS.encode(task)  # before a process is taken: an error here would not give it back
         except ProtocolError as error:
             raise JudgeError(str(error)) from None
-        if self._free.empty() and self._unstarted:
+        if not self._free and self._unstarted:
             judge = self._unstarted.pop()
             self._then_free(judge, self._started(judge))
         with metrics.JUDGE_TASKS.track_inprogress():
             with metrics.JUDGE_WAIT_SECONDS.time():
-                judge = await self._free.get()
+                judge = await self._free.get(source)
             return await self._done_by(judge, frame)
 
     async def _done_by(self, judge: _Judge, frame: bytes) -> Answer:
         if self._closed:
-            self._free.put_nowait(judge)
+            self._free.put(judge)
             raise JudgeError(_ENDED)
         answer = await asyncio.shield(self._then_free(judge, self._asked(judge, frame)))
         if isinstance(answer, TaskFailed):
@@ -199,7 +201,7 @@ class Judges:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._free.put_nowait(judge))
+        task.add_done_callback(lambda _: self._free.put(judge))
         return task
 
     async def _started(self, judge: _Judge, *, warm: bool = False) -> None:

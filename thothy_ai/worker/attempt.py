@@ -183,6 +183,7 @@ class AttemptRunner:
                 context,
                 self._settings.policy_of(claim.kind),
                 self._settings.kv_budget_of(claim.kind),
+                claim.source_key,
             ),
             RequestFactory(
                 claim.key,

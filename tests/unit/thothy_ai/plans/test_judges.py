@@ -7,20 +7,20 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import wraps
+from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec
 
 import pytest
 
+from tests.support.loops import on_a_loop
 from tests.support.patience import PATIENCE
 from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.jobs import Early, Output, RejectionReason
 from thothy_ai.plans import judge_process
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
-from thothy_ai.plans.judge_messages import ANSWERS, TASKS, Started, StartTask
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask, Answer, Started, StartTask
 from thothy_ai.plans.judges import Judges, default_processes
 
 pytestmark = pytest.mark.slow
@@ -29,17 +29,6 @@ KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
 ECHO = PlannedJob("echo", {"text": "ok"})
 STEP = PlanStep((), "de", "3")
 ENGLISH = '{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and dealers cannot keep up'
-
-
-P = ParamSpec("P")
-
-
-def on_a_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 @pytest.fixture
@@ -189,7 +178,7 @@ async def test_a_task_whose_caller_is_cancelled_while_it_waits_is_never_done() -
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting.cancel()
-        by._free.put_nowait(judge)
+        by._free.put(judge)
         async with asyncio.timeout(PATIENCE):
             assert (await judged(by, "ok")).accepted
 
@@ -202,7 +191,7 @@ async def test_who_still_waits_for_a_process_when_they_end_is_told() -> None:
     waiting = asyncio.create_task(by.advance(ECHO, says("ok"), STEP))
     await asyncio.sleep(0)
     await by.close()
-    by._free.put_nowait(judge)
+    by._free.put(judge)
     assert (await waiting).detail == "the worker has ended"
     assert judge._process is None
 
@@ -307,6 +296,32 @@ async def test_nothing_is_left_behind() -> None:
         await hanging
 
 
+@on_a_loop
+async def test_jobs_of_a_source_are_done_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_source: dict[str, list[int]] = {"a": [], "b": []}
+    async with judges(processes=3) as by:
+        await by.start_early()
+
+        def note(number: int, ask: Callable[[bytes], Awaitable[Answer]]) -> Callable[[bytes], Awaitable[Answer]]:
+            def noting(frame: bytes) -> Awaitable[Answer]:
+                [payload] = FrameBuffer().feed(frame)
+                task = TASKS.decode(payload)
+                assert isinstance(task, AdvanceTask)
+                by_source[task.job.source_key].append(number)
+                return ask(frame)
+
+            return noting
+
+        for number, judge in enumerate(by._judges):
+            monkeypatch.setattr(judge, "ask", note(number, judge.ask))
+        of_a, of_b = (by.advance(replace(ECHO, source_key=source), (), None) for source in by_source)
+        await asyncio.gather(of_a, of_b)
+        for source in "abab":
+            await by.advance(replace(ECHO, source_key=source), (), None)
+    [a], [b] = map(set, by_source.values())
+    assert a != b
+
+
 @pytest.mark.parametrize(("processes", "started"), [(2, 0), (3, 3)])
 @on_a_loop
 async def test_many_processes_are_started_before_a_task_and_with_what_validators_load(
@@ -315,7 +330,7 @@ async def test_many_processes_are_started_before_a_task_and_with_what_validators
     async with judges(processes=processes) as by:
         await by.start_early()
         pids = [judge._process.pid for judge in by._judges if judge._process is not None]
-        assert len(pids) == by._free.qsize() == started
+        assert len(pids) == len(by._free) == started
         assert all(map(has_detector, pids))
         assert (await judged(by, "ok")).accepted
 

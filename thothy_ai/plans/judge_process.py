@@ -38,6 +38,7 @@ from thothy_ai.plans.warm_up import warm_up
 from thothy_ai.queue.edits import check_edit
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+NICENESS = 5  # a third of the weight of others: an engine's steps wait for its threads, and nobody for a verdict
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all; the worker handles them
 
 
@@ -45,6 +46,7 @@ def main() -> None:
     """Load the kinds that the worker names, then answer the worker until it is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.nice(NICENESS)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rwb") as stream:

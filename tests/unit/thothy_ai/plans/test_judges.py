@@ -128,6 +128,15 @@ async def test_an_edit_is_checked_there_and_never_lost(echo: str, reason: str, w
 
 
 @on_a_loop
+async def test_processes_give_way_to_an_engine_on_the_same_processors() -> None:
+    async with judges(processes=1) as by:
+        await judged(by, "ok")
+        [process] = [judge._process for judge in by._judges if judge._process is not None]
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, own + judge_process.NICENESS)
+
+
+@on_a_loop
 async def test_while_one_hangs_the_others_go_on() -> None:
     async with judges(seconds=3600) as by:
         hanging = asyncio.create_task(judged(by, "stall"))

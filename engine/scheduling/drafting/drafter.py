@@ -32,6 +32,7 @@ _FRACTIONS = np.arange(1, 9) / 8  # fractions of the drafts found for which the 
 _FIRST_GAINS = np.array((0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))  # assumed before drafts were ever looked for
 _FIRST_DRAFTS = 3.0
 _REMEMBERED = 8  # looks for drafts, about
+_FIRST_EXPECTED, _MOST_EXPECTED = 64.0, 1024.0  # right drafts; the newer half counts as much as all before
 _ASKED = 4  # steps without drafts until it is computed again whether they pay
 _FIRST_PAUSE, _LONGEST_PAUSE = 8, 512  # steps until drafts are tried again with the first gains
 
@@ -82,6 +83,7 @@ class AutomaticDrafter:
         self._rows = [_Row() for _ in range(rows)]
         self._texts = Texts(rows + _PROFILES, _MAX_TOKENS)  # texts of the rows, then of the profiles
         self._profiles: OrderedDict[tuple[str, str], int] = OrderedDict()  # by salt and name, the last used one last
+        self._expected = self._right = _FIRST_EXPECTED  # right drafts: by their chances, and in fact
         self._looks: list[_Look] = []
         self._ended: list[tuple[str, str, Seq[int]]] = []  # outputs to remember, with salt and profile
         self._gains = _FIRST_GAINS  # draws saved per row, by fraction of the drafts found
@@ -114,6 +116,7 @@ class AutomaticDrafter:
         if self._idle >= self._pause:  # one slow turn of the host can make drafts seem too costly
             self._exposed = Line()
             self._pause, self._seen = min(2 * self._pause, _LONGEST_PAUSE), 0  # the next look replaces old gains
+            self._right += (self._expected - self._right) / _REMEMBERED  # texts may have changed
             curves.append((_FIRST_GAINS, _FIRST_DRAFTS))
         for gains, drafts in curves:
             counts = np.minimum(places, np.rint(rows * drafts * _FRACTIONS).astype(np.int64))
@@ -152,13 +155,14 @@ class AutomaticDrafter:
         guesses.chances[(np.arange(AHEAD) >= room[:, None]) | (guesses.chances < _MIN_CHANCE)] = 0.0
         # Chances fall along a row: whatever stands before a chosen draft is chosen as well.
         ranked = (-guesses.chances).argsort(axis=None, kind="stable")[: min(places, np.count_nonzero(guesses.chances))]
-        falling = guesses.chances.flat[ranked]
+        falling = guesses.chances.flat[ranked] * (self._right / self._expected)
         self._looks.append(_Look(len(rooms), falling, guessed))
         plain = self._plain_rate(len(rooms), tokens)
         if plain is None:
             return {}
         seconds = self._seconds(tokens + np.arange(1, len(ranked) + 1))
         chosen = ranked[: affordable(len(rooms), falling, seconds, plain)]
+        self._expected += guesses.chances.flat[chosen].sum()
         counts = np.bincount(chosen // AHEAD, minlength=len(sequences)).tolist()
         drafts = dict[Sequence, DraftedTokens]()
         for sequence, count, found, classes_ in zip(
@@ -220,14 +224,17 @@ class AutomaticDrafter:
     def _learn_chances(self, look: _Look) -> None:
         judged = list[tuple[int, int, bool]]()
         for guesses, guessed, profile, new in look.guessed:
-            for token, guess, class_ in zip(new, guesses, guessed, strict=False):
+            for number, (token, guess, class_) in enumerate(zip(new, guesses, guessed, strict=False), 1):
                 if guess == NONE:
                     break
                 judged.append((profile, class_, guess == token))
                 if guess != token:
                     break
+                self._right += number < len(guesses)  # the last guess was not sent
         if judged:
             self._chances.learn(*zip(*judged, strict=True))
+        if self._expected > _MOST_EXPECTED:
+            self._expected, self._right = self._expected / 2, self._right / 2
 
     # ---- texts of ended sequences
 

@@ -145,6 +145,22 @@ def test_where_nothing_is_found_drafts_are_looked_for_ever_less_often() -> None:
     assert len([step for step in looks if step > 1_000]) < 10
 
 
+def test_chances_that_are_too_high_are_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random texts, whose guesses are right one time in five but counted on; drafts must gain a quarter of a token."""
+    monkeypatch.setattr(Chances, "of", lambda _, __, guessed: np.full(guessed.shape, 0.9))
+    made, draw = AutomaticDrafter({60: 0.004, 128: 0.005}, 128), random.Random(2)
+    made.times.observe(60, 0.004, decodes=True)
+    texts, sent = [[0, 1, 2, 3, 4] * 2 for _ in range(60)], list[int]()
+    for _ in range(60):
+        drafts = made.choose([room(row, text, 1) for row, text in enumerate(texts)], 60, 68)
+        sent.append(len(drafts))
+        for text in texts:
+            text.append(draw.randrange(5))
+        made.learn()
+    assert sent[0] > 50
+    assert not any(sent[30:])
+
+
 def test_drafts_that_are_found_again_are_sent_from_then_on() -> None:
     """Texts that are new for long, and then repeat themselves; drafts must gain a quarter of a token per row."""
     made, texts, answers = AutomaticDrafter({60: 0.004, 128: 0.005}, 128), [[row] for row in range(60)], list[bool]()

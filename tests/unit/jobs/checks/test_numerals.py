@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thothy_ai.jobs.checks import numerals
+from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.tables import table
 
 PATTERNS = ("a", "ab|b", "b[ac]", "c+", "abc|ca b", "b c")
@@ -34,3 +35,30 @@ def test_every_scale_word_is_found(power: str, data: st.DataObject) -> None:
         found = [match.span() for match in pattern.finditer(text)]
         assert found == [match.span() for match in re.finditer(plain, text, re.IGNORECASE)]
         assert found
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("en", "It takes half an hour.", "It takes 0.5 hour."), ("en", "a half hour", "a 0.5 hour"),
+        ("de", "eine halbe Stunde", "eine 0.5 Stunde"), ("de", "das halbe Jahr", "das 0.5 Jahr"),
+        ("fr", "la demi-heure", "la 0.5 -heure"), ("es", "dura media hora", "dura 0.5 hora"),
+        ("pl", "pół godziny", "0.5 godziny"), ("nl", "dit half uur", "dit 0.5 uur"), ("hu", "fél óra", "0.5 óra"),
+        ("ar", "نصف ساعة", "0.5 ساعة"), ("hi", "आधा घंटा", "0.5 घंटा"), ("zh", "半小时", "0.5 小时"),
+    ],
+)  # fmt: skip
+def test_half_of_a_unit_is_a_number(language: str, text: str, expected: str) -> None:
+    assert " ".join(in_digits(text, language).split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "two and a half hours"), ("de", "zwei und eine halbe Stunde"), ("es", "dos horas y media hora"),
+        ("pl", "dwie i pół godziny"), ("cs", "dva a půl hodiny"), ("nl", "twee en een half uur"),
+        ("sv", "två och en halv timme"), ("fi", "kaksi ja puoli tuntia"), ("hu", "két és fél óra"),
+        ("ar", "ساعتين ونصف ساعة"), ("en", "half of the hours"),
+    ],
+)  # fmt: skip
+def test_a_half_that_belongs_to_another_number_is_not(language: str, text: str) -> None:
+    assert "0.5" not in in_digits(text, language)

@@ -164,8 +164,8 @@ class Operations(Protocol):
         out: Tensor | None = None,
         /,
     ) -> Tensor:
-        """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V], in `out` if that is given;
-        the rows' states in `memory` are replaced.
+        """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V] float32, in `out` if that
+        is given; the rows' states in `memory` are replaced.
         """
         ...
 
@@ -189,11 +189,7 @@ class Operations(Protocol):
         ...
 
     def gated_rms_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float, /) -> Tensor:
-        """x [T, H, N], normalized head by head, times weight [N] and silu(gate): [T, H * N] as the gate."""
-        ...
-
-    def gated_rms_norm_fp8(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float, /) -> Quantized:
-        """As `gated_rms_norm`, quantized by token."""
+        """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate): [T, H * N] as the gate."""
         ...
 
     def step_tokens(

@@ -150,7 +150,7 @@ class _Parts:
 def _parts(layer: Layer, tokens: int) -> _Parts:
     gates = DeltaGates(-torch.rand(layer.heads, device=CUDA), torch.ones(layer.heads, device=CUDA))
     weight = torch.randn(WIDTH, layer.mixed, device=CUDA, dtype=torch.bfloat16).t()
-    read = torch.randn(tokens, layer.heads, layer.size, device=CUDA, dtype=torch.bfloat16)
+    read = torch.randn(tokens, layer.heads, layer.size, device=CUDA)
     return _Parts(layer, layer.projected(tokens), weight, gates, read)
 
 

@@ -49,7 +49,6 @@ class ReferenceOperations:
     convolve = staticmethod(states.convolve)
     gated_delta = staticmethod(states.gated_delta)
     gated_rms_norm = staticmethod(states.gated_rms_norm)
-    gated_rms_norm_fp8 = staticmethod(states.gated_rms_norm_fp8)
     state_space = staticmethod(states.state_space)
     gate_rms_norm = staticmethod(states.gate_rms_norm)
     step_tokens = staticmethod(rows.step_tokens)

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.reference.quantize import quantize_fp8
 from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 
 _CHUNK = 64  # tokens
@@ -87,8 +85,8 @@ def gated_delta(
     batch: AttentionBatch,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V], in `out` if
-    that is given, with any stride of tokens.
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32,
+    in `out` if that is given.
 
     `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
     are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
@@ -104,14 +102,14 @@ def gated_delta(
     decay = gates.rate * functional.softplus(forgotten.float() + gates.offset)
     learned = learned.float().sigmoid()
     if out is None:
-        out = mixed.new_empty(v.shape)
+        out = torch.empty_like(v, memory_format=torch.contiguous_format)
     for rows, tokens, fresh in _runs(batch, mixed.device):
         state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
         for begin in range(0, tokens.shape[1], _CHUNK):
             some = tokens[:, begin : begin + _CHUNK]
             chunk = _Chunk(*(each[some].transpose(1, 2) for each in (q, k, v, decay, learned)))
             made, state = chunk.read(state)
-            out[some] = made.transpose(1, 2).to(out.dtype)
+            out[some] = made.transpose(1, 2)
         memory[rows] = state.to(memory.dtype)
     return out
 
@@ -156,16 +154,11 @@ def gate_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [T, H, N], normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the gate's
-    type. The strides of tokens are free.
+    """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the
+    gate's type.
     """
-    normed = functional.rms_norm(x.float(), x.shape[-1:], weight.float(), eps).flatten(1)
+    normed = functional.rms_norm(x, x.shape[-1:], weight.float(), eps).flatten(1)
     return (normed * functional.silu(gate.float())).to(gate.dtype)
-
-
-def gated_rms_norm_fp8(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Quantized:
-    """As `gated_rms_norm`, quantized by token from float32."""
-    return quantize_fp8(gated_rms_norm(x, gate.float(), weight, eps))
 
 
 def _since(ages: Tensor) -> Tensor:

@@ -14,10 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
-from thothy_ai.kernels.triton.quantize import empty_quantized, fp8_scale, reciprocal, to_fp8
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _CHUNK = 64  # tokens
@@ -64,8 +62,8 @@ def gated_delta(
     batch: AttentionBatch,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V], in `out` if
-    that is given, with any stride of tokens.
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32,
+    in `out` if that is given.
 
     `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] the inputs of
     the gates. Neighbouring heads share a key head. `memory` [slots, H, V, K] has the states before the step, and is
@@ -74,17 +72,17 @@ def gated_delta(
     tokens = len(mixed)
     _, heads, values, keys = memory.shape
     if out is None:
-        out = mixed.new_empty(tokens, heads, values)
+        out = mixed.new_empty(tokens, heads, values, dtype=torch.float32)
     key_heads = (mixed.shape[1] - heads * values) // (2 * keys)
     given = (mixed, learned, forgotten, gates.rate, gates.offset)
-    strides, out_token = (mixed.stride(0), learned.stride(0), forgotten.stride(0)), out.stride(0)
+    strides = (mixed.stride(0), learned.stride(0), forgotten.stride(0))
     sizes = (key_heads, heads, values, keys)
     width = power_of_two(keys, _DOT)
     if batch.num_decode:
         block = min(power_of_two(values), _DECODE_VALUES)
         _delta_kernel[(triton.cdiv(values, block), heads, batch.num_decode)](
-            out, *given, memory, batch.rows, batch.context_lens, batch.num_decode, out_token, *strides, *sizes, block,
-            width, num_warps=1,
+            out, *given, memory, batch.rows, batch.context_lens, batch.num_decode, *strides, *sizes, block, width,
+            num_warps=1,
         )  # fmt: skip
     if longer := batch.query_lens[batch.num_decode :]:
         rows, ends, starts = _longer(batch)
@@ -97,8 +95,8 @@ def gated_delta(
         )
         block = min(power_of_two(values, _DOT), _DELTA_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out, mixed, *systems, memory, rows, ends, starts, out_token, strides[0], *sizes, block, width, _CHUNK,
-            exact, num_warps=4, num_stages=1 if exact else 2,
+            out, mixed, *systems, memory, rows, ends, starts, strides[0], *sizes, block, width, _CHUNK, exact,
+            num_warps=4, num_stages=1 if exact else 2,
         )  # fmt: skip
     return out
 
@@ -156,27 +154,15 @@ def gate_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [T, H, N], normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the gate's
-    type. The strides of tokens are free.
+    """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the
+    gate's type.
     """
     tokens, heads, size = x.shape
     out = gate.new_empty(tokens, heads * size)
     width = power_of_two(size)
     some = max(1, min(power_of_two(heads), _NORMED // width))
     _gated_rms_norm_kernel[(tokens, triton.cdiv(heads, some))](
-        out, None, x, gate, weight, x.stride(0), gate.stride(0), eps, heads, size, some, width, num_warps=4
-    )
-    return out
-
-
-def gated_rms_norm_fp8(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Quantized:
-    """As `gated_rms_norm`, quantized by token."""
-    tokens, heads, size = x.shape
-    out = empty_quantized(gate, tokens, heads * size)
-    every, width = power_of_two(heads), power_of_two(size)
-    warps = row_tile(every * width).warps
-    _gated_rms_norm_kernel[(tokens, 1)](
-        *out, x, gate, weight, x.stride(0), gate.stride(0), eps, heads, size, every, width, num_warps=warps
+        out, x, gate, weight, gate.stride(0), eps, heads, size, some, width, num_warps=4
     )
     return out
 
@@ -340,7 +326,7 @@ def _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_tok
 @triton.jit
 def _delta_token(
     state, out, mixed, learned, forgotten, rate, offset, token, head, value_at, key_at, stored,
-    out_token, mixed_token, learned_token, forgotten_token,
+    mixed_token, learned_token, forgotten_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The state [BLOCK, WIDTH] after a token, by that before it; what the token reads is `stored` or not."""
@@ -356,8 +342,8 @@ def _delta_token(
     state *= tl.exp(decay)
     added = learns * (v - tl.sum(state * k[None, :], 1))
     state += added[:, None] * k[None, :]
-    read = tl.sum(state * q[None, :], 1).to(out.dtype.element_ty)
-    tl.store(out + token * out_token + head * VALUES + value_at, read, mask=has_value & stored)
+    read = tl.sum(state * q[None, :], 1)
+    tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value & stored)
     return state
 
 
@@ -367,7 +353,7 @@ def _delta_token(
 )
 def _delta_kernel(
     out, mixed, learned, forgotten, rate, offset, memory, rows, ends, members,
-    out_token, mixed_token, learned_token, forgotten_token,
+    mixed_token, learned_token, forgotten_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -384,13 +370,13 @@ def _delta_kernel(
     leads = _goes_on(rows, ends, member, members) == 0
     state = _delta_token(
         state, out, mixed, learned, forgotten, rate, offset, member.to(tl.int64), head, value_at, key_at, leads,
-        out_token, mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
+        mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
     )  # fmt: skip
     run = _run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
     for token in range(member.to(tl.int64) + 1, member.to(tl.int64) + run):
         state = _delta_token(
             state, out, mixed, learned, forgotten, rate, offset, token, head, value_at, key_at, True,
-            out_token, mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
+            mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
         )  # fmt: skip
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
 
@@ -472,7 +458,7 @@ def _systems_kernel(
 
 @triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=["rows", "ends", "starts"])
 def _scan_kernel(
-    out, mixed, solved, scores, factors, tokens, memory, rows, ends, starts, out_token, mixed_token,
+    out, mixed, solved, scores, factors, tokens, memory, rows, ends, starts, mixed_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
@@ -512,34 +498,26 @@ def _scan_kernel(
         missing = v.to(tl.float32) - of_k * _dot(state, tl.trans(k), dtype, EXACT)
         added = _dot(missing, tl.trans(inverse), dtype, EXACT)
         read = of_q * _dot(state, tl.trans(q), dtype, EXACT) + _dot(added, tl.trans(seen), dtype, EXACT)
-        target = out + token[None, :] * out_token + head * VALUES + value_at[:, None]
-        tl.store(target, read.to(out.dtype.element_ty), mask=has_value)
+        tl.store(out + (token[None, :] * HEADS + head) * VALUES + value_at[:, None], read, mask=has_value)
         state = left * state + _dot(added_by * added, k, dtype, EXACT)
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _gated_rms_norm_kernel(
-    out, scales, x, gate, weight, x_token, gate_token, eps,
+    out, x, gate, weight, gate_token, eps,
     HEADS: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Some heads of a token; all, if they are quantized."""
     token = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * SOME + tl.arange(0, SOME))[:, None]
     column = tl.arange(0, WIDTH)[None, :]
     inside = (head < HEADS) & (column < SIZE)
     at = head * SIZE + column
-    wide = tl.load(x + token * x_token + at, mask=inside, other=0.0).to(tl.float32)
+    wide = tl.load(x + token * HEADS * SIZE + at, mask=inside, other=0.0)
     factor = tl.load(weight + column, mask=column < SIZE, other=0.0).to(tl.float32)
     opened = _silu(tl.load(gate + token * gate_token + at, mask=inside, other=0.0).to(tl.float32))
     normed = wide * tl.rsqrt(tl.sum(wide * wide, 1) / SIZE + eps)[:, None] * factor * opened
-    place = out + token * HEADS * SIZE + at
-    if scales is None:
-        tl.store(place, normed.to(out.dtype.element_ty), mask=inside)
-    else:
-        scale = fp8_scale(tl.max(tl.max(tl.abs(normed), 1), 0))
-        tl.store(place, to_fp8(normed * reciprocal(scale)), mask=inside)
-        tl.store(scales + token, scale)
+    tl.store(out + token * HEADS * SIZE + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -41,7 +41,7 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
         (states._convolve_kernel, channels, 1, 3),
         (states._convolve_longer_kernel, {**channels, "TOKENS": 16}, 1, 3),
         (states._keep_inputs_kernel, channels, 1, 3),
-        (states._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width, "scales": None}, 4, 3),
+        (states._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
         (states._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
     ]
     return {kernel.__name__: _compiled(kernel, types, *settings) for kernel, *settings in cases}

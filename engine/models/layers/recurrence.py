@@ -31,25 +31,19 @@ class GatedDeltaNet:
     output: Linear
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
-        """hidden [T, hidden] -> the merged projection [T, N], in which each token's results have replaced its values;
-        the rows' states are replaced.
-        """
-        operations, state = context.operations, context.state
+        """hidden [T, hidden] -> [T, heads * values], before the output projection; the rows' states are replaced."""
+        operations, state, projected = context.operations, context.state, self.projection(hidden)
         memory = state.memory
         assert memory is not None
 
         def recur(batch: AttentionBatch, given: Tensor, out: Tensor) -> None:
             inputs, _, learned, forgotten = self._split(given)
             mixed = operations.convolve(inputs, self.convolution, state.inputs, batch)
-            operations.gated_delta(mixed, learned, forgotten, self.gates, memory, batch, self._results(out))
+            operations.gated_delta(mixed, learned, forgotten, self.gates, memory, batch, out)
 
-        projected = self.projection(hidden)
-        return context.attention.apply(recur, projected, projected)
-
-    def project(self, mixed: Tensor, operations: Operations) -> Tensor:
-        """The output projection of the results in mixed [R, N] -> [R, hidden]."""
-        norm = operations.gated_rms_norm_fp8 if self.output.takes_fp8 else operations.gated_rms_norm
-        return self.output(norm(self._results(mixed), self._split(mixed)[1], self.norm, self.norm_eps))
+        read = projected.new_empty(len(projected), *memory.shape[1:3], dtype=torch.float32)
+        context.attention.apply(recur, projected, read)
+        return operations.gated_rms_norm(read, self._split(projected)[1], self.norm, self.norm_eps)
 
     def _split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Split into the convolution's inputs, the gates of results, and the inputs to learning and to forgetting."""
@@ -58,11 +52,9 @@ class GatedDeltaNet:
         inputs, gate, learned, forgotten = projected.split(sizes, dim=1)
         return inputs, gate, learned, forgotten
 
-    def _results(self, projected: Tensor) -> Tensor:
-        """The place [T, heads, values] of values, the last of the convolution's inputs."""
-        end, values = len(self.convolution.weight), len(self.norm)
-        place: Tensor = projected[:, end - len(self.gates.rate) * values : end].unflatten(1, (-1, values))
-        return place
+    def project(self, mixed: Tensor, operations: Operations) -> Tensor:
+        """The output projection of mixed [R, heads * values] -> [R, hidden]."""
+        return self.output(prepared(mixed, self.output, operations))
 
 
 @dataclass(frozen=True, slots=True)

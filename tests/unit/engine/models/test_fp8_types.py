@@ -20,8 +20,8 @@ def test_log_probabilities(family: str, dtype: torch.dtype, tmp_path: Path) -> N
     check_fp8_weights(tiny_model(family, tmp_path, initializer_range=0.08), CPU, dtype)
 
 
-def test_the_norm_of_a_delta_net_quantizes_for_its_output_projection(tmp_path: Path) -> None:
-    """If both sizes of that are multiples of 16, as in all published models."""
+def test_a_delta_net_with_an_output_projection_of_fp8(tmp_path: Path) -> None:
+    """Both of its sizes are multiples of 16, as in all published models."""
     folder = tiny_model("qwen3_5_text", tmp_path, initializer_range=0.08, linear_num_value_heads=8)
     check_fp8_weights(folder, CPU, torch.bfloat16)
     layer = load_model(folder, device=CPU, dtype=torch.bfloat16, weights="fp8").model.decoder.layers[0]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, LATENT, SPARSE, tiny_model
+from tests.support.tiny_models import FAMILIES, LATENT, RECURRENT, SPARSE, tiny_model
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_groups import LayerGroups
@@ -53,8 +53,10 @@ def test_perplexity_barely_moves(family: str, weights: str, kv_dtype: torch.dtyp
     plain = log_probabilities(load(folder), tokens)
     fp8 = log_probabilities(load(folder, weights), tokens, kv_dtype)
     apart = (fp8 - plain).norm() / (plain - plain.mean(-1, keepdim=True)).norm()
-    most = 0.2 if weights == "fp8" else 0.1 if family in (*SPARSE, *LATENT) else 0.07  # random weights forgive little,
-    assert 1e-3 < float(apart) < most  # and rounding may lead to other experts
+    most = 0.1 if family in (*SPARSE, *LATENT) else 0.07  # random weights forgive little, and rounding may lead to
+    if weights == "fp8":  # other experts, which states remember
+        most = 0.25 if family in SPARSE and family in RECURRENT else 0.2
+    assert 1e-3 < float(apart) < most
     assert perplexity(fp8, tokens) == pytest.approx(perplexity(plain, tokens), rel=0.03)
 
 

@@ -1,4 +1,7 @@
-"""`Ranks` over torch.distributed: NCCL between GPUs, gloo between processes on a CPU."""
+"""`Ranks` over torch.distributed: NCCL between GPUs, gloo between processes on a CPU.
+
+GPUs that reach each other's memory sum few rows by kernels of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,18 @@ import os
 import socket
 from contextlib import suppress
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
+
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.operations import Operations
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.distributed.peer_sums import PeerSums
 
 T = TypeVar("T")
 
@@ -22,6 +31,7 @@ JOIN_SECONDS = 120.0
 _COLLECTIVE_SECONDS = 600.0  # for all ranks to reach an operation: they can load at very different speeds
 _ENVIRONMENT = {
     "NCCL_NVLS_ENABLE": "0",  # NVLink multicast deadlocks in containers that may not use it
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NCCL_GRAPH_REGISTER": "0",  # registering the buffers of each sum in each graph takes long and saves little
     "NCCL_SOCKET_IFNAME": "lo",  # all ranks are on this machine, whose host name may not resolve
     "GLOO_SOCKET_IFNAME": "lo",
@@ -45,13 +55,38 @@ class ProcessGroup:
             device_id=device if on_gpu else None,
             timeout=timedelta(seconds=_COLLECTIVE_SECONDS),
         )
-        self.all_reduce(torch.ones(1, device=device))  # makes NCCL allocate its memory before the KV cache is sized
+        self._peers: PeerSums | None = None
+        dist.all_reduce(torch.ones(1, device=device))  # makes NCCL allocate its memory before the KV cache is sized
         if on_gpu:
             torch.cuda.synchronize(device)
+            self._peers = self._connected(device)
+
+    def _connected(self, device: torch.device) -> PeerSums | None:
+        """Sums through the GPUs' own memory, if each reaches all others'."""
+        from thothy_ai.engine.distributed.peer_sums import PeerSums, reaches_all  # noqa: PLC0415  needs Triton
+
+        first = device.index - self.rank  # the ranks' devices follow each other
+        devices = [torch.device("cuda", first + rank) for rank in range(self.size)]
+        connected = self.least(int(reaches_all(device, devices)))
+        return PeerSums(dist.distributed_c10d._get_default_group(), device) if connected else None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
+        if self._peers is not None and self._peers.takes(tensor):
+            return self._peers.all_reduce(tensor)
         dist.all_reduce(tensor)
         return tensor
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations) -> Tensor:
+        if self._peers is not None and self._peers.takes(x):
+            return self._peers.add_rms_norm(x, residual, weight, eps)
+        return operations.add_rms_norm(self.all_reduce(x), residual, weight, eps)
+
+    def add_rms_norm_fp8(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations
+    ) -> Quantized:
+        if self._peers is not None and self._peers.takes(x):
+            return self._peers.add_rms_norm_fp8(x, residual, weight, eps)
+        return operations.add_rms_norm_fp8(self.all_reduce(x), residual, weight, eps)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         rows, columns = tensor.shape
@@ -72,6 +107,8 @@ class ProcessGroup:
 
     def leave(self) -> None:
         """Leave the group after the other ranks have ended, and after this rank's graphs have been freed."""
+        if self._peers is not None:
+            self._peers.give_up()
         if self._on_gpu and dist.group.WORLD is not None:
             dist.group.WORLD.abort()  # otherwise NCCL waits for graphs with its operations, and for the other ranks
         with suppress(RuntimeError):

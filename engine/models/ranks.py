@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.operations import Operations
 
 T = TypeVar("T")
 
@@ -31,6 +33,18 @@ class Ranks(Protocol):
 
     def all_reduce(self, tensor: Tensor, /) -> Tensor:
         """Overwrite a contiguous tensor with its sum over the ranks; returns it, the same bits on each."""
+        ...
+
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations, /
+    ) -> Tensor:
+        """As that of `operations`, of the sum of x [T, N] over the ranks; x can be overwritten."""
+        ...
+
+    def add_rms_norm_fp8(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations, /
+    ) -> Quantized:
+        """As `add_rms_norm`, quantized by token."""
         ...
 
     def all_gather(self, tensor: Tensor, /) -> Tensor:
@@ -55,6 +69,14 @@ class PlannedRanks:
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         return tensor
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations) -> Tensor:
+        return operations.add_rms_norm(x, residual, weight, eps)
+
+    def add_rms_norm_fp8(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations
+    ) -> Quantized:
+        return operations.add_rms_norm_fp8(x, residual, weight, eps)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         return tensor.repeat(1, self.size)

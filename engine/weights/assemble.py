@@ -17,9 +17,11 @@ from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.fallback import ThroughTransformers
 from thothy_ai.engine.models.layers.linear import LinearFormat
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.rank_sums import sums_in_norms
 from thothy_ai.engine.models.ranks import Ranks
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.engine.weights.formats import plain
@@ -75,4 +77,6 @@ def assemble(
     operations = operations_for(source.device, flex=flex or config.needs_flex)
     builder = ModelBuilder(config, source, operations, weight_format(operations), ranks)
     decoder = config.architecture.build(builder)
+    if ranks is not None and isinstance(decoder, Decoder):
+        decoder = sums_in_norms(decoder, ranks)
     return Model(own, decoder, builder.num_bytes, operations, builder.adapters)

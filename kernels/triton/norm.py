@@ -59,11 +59,20 @@ def _add_rms_norm_kernel(
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH)
+    added = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0)
+    add_and_normalize(out, scales, added, residual + row * residual_row, weight, row, eps, SIZE, WIDTH)
+
+
+@triton.jit
+def add_and_normalize(out, scales, added, residual, weight, row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """Add `added` [WIDTH] to the row at `residual`, and store the normalized sum as row `row` of `out`; it is
+    quantized unless `scales` is None.
+    """
+    column = tl.arange(0, WIDTH)
     inside = column < SIZE
-    place = residual + row * residual_row + column
-    added = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
-    total = (tl.load(place, mask=inside, other=0.0).to(tl.float32) + added).to(residual.dtype.element_ty)
-    tl.store(place, total, mask=inside)
+    before = tl.load(residual + column, mask=inside, other=0.0).to(tl.float32)
+    total = (before + added.to(tl.float32)).to(residual.dtype.element_ty)
+    tl.store(residual + column, total, mask=inside)
     total = total.to(tl.float32)  # rounded to the model's type, as it was stored
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     normed = total * tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps) * factor

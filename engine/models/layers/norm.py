@@ -26,14 +26,21 @@ class RMSNorm:
 
 @dataclass(frozen=True, slots=True)
 class AddRMSNorm:
-    """Adds an update to the residual stream and normalizes the sum; `to_fp8` where a linear layer of fp8 follows."""
+    """Adds an update to the residual stream and normalizes the sum; `to_fp8` where a linear layer of fp8 follows.
+
+    With `ranks`, updates are summands, and are added up over the ranks first.
+    """
 
     weight: Tensor
     eps: float
     to_fp8: bool = False
+    ranks: Ranks | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Activations:
         """The normalized sum [T, N]; `residual` is overwritten with the sum."""
+        if self.ranks is not None:
+            add = self.ranks.add_rms_norm_fp8 if self.to_fp8 else self.ranks.add_rms_norm
+            return add(update, residual, self.weight, self.eps, operations)
         if self.to_fp8:
             return operations.add_rms_norm_fp8(update, residual, self.weight, self.eps)
         return operations.add_rms_norm(update, residual, self.weight, self.eps)
@@ -60,9 +67,12 @@ class FinalNorm:
 
     weight: Tensor
     eps: float
+    ranks: Ranks | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         """As `AddRMSNorm`, in the model's type."""
+        if self.ranks is not None:
+            return self.ranks.add_rms_norm(update, residual, self.weight, self.eps, operations)
         return operations.add_rms_norm(update, residual, self.weight, self.eps)
 
 

@@ -13,14 +13,14 @@ from thothy_ai.kernels.experts import Experts
 
 
 class ReducedLinear:
-    """A layer divided by inputs: x [T, share of in] -> [T, out], summed over the ranks."""
+    """A layer divided by inputs: x [T, share of in] -> [T, out], summed over the ranks; `linear` computes a summand."""
 
     def __init__(self, linear: Linear, ranks: Ranks) -> None:
-        self._linear, self._ranks = linear, ranks
+        self.linear, self._ranks = linear, ranks
         self.takes_fp8, self.num_bytes = linear.takes_fp8, linear.num_bytes
 
     def __call__(self, x: Activations) -> Tensor:
-        return self._ranks.all_reduce(self._linear(x))
+        return self._ranks.all_reduce(self.linear(x))
 
 
 class GatheredLinear:

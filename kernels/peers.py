@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 ROW = 16384  # numbers of two bytes, at most
-_ROWS = 256  # with two ranks
+_ROWS = 256  # between two ranks, of at most _NARROW numbers; NCCL is faster for more
+_NARROW = 4096
 
 
 class Peers(NamedTuple):
@@ -31,9 +32,12 @@ class Peers(NamedTuple):
         return len(self.exchanged)
 
     def takes(self, x: Tensor) -> bool:
-        """Whether x [T, N] can be exchanged: few rows, since each rank sends all of them to each other one."""
+        """Whether x [T, N] can be exchanged in less time than NCCL takes (measured on two H200s): few rows, since each
+        rank sends all of them to each other one, and fewer if they are wide.
+        """
         rows, size = x.shape
-        return 0 < rows <= self.rows and size <= ROW and size % 2 == 0 and x.itemsize == 2 and x.stride(1) == 1
+        most = self.rows // (-(-size // _NARROW)) ** 2
+        return 0 < rows <= most and size <= ROW and size % 2 == 0 and x.itemsize == 2 and x.stride(1) == 1
 
 
 def most_rows(ranks: int) -> int:

@@ -142,4 +142,6 @@ def test_what_is_exchanged(device: torch.device) -> None:
     assert not peers.takes(rows[1:].float())
     assert not peers.takes(rows[1:].t())
     assert not peers.takes(rows.new_empty(1, ROW + 2))
+    assert peers.takes(rows.new_empty(most_rows(2) // 4, 8192))
+    assert not peers.takes(rows.new_empty(most_rows(2) // 4 + 1, 8192))
     assert OneRank(4, 0, device).peers.rows < peers.rows

@@ -50,15 +50,21 @@ def _pre_norm_layer(layer: PreNormLayer, ranks: Ranks) -> tuple[PreNormLayer, bo
 
 def _sparse_layer(layer: SparseLayer, ranks: Ranks) -> tuple[SparseLayer, bool]:
     """The layer, and whether its updates are summands."""
-    block = layer.feed_forward
-    if (attention := _unsummed(layer.attention)) is not None:
-        if isinstance(block, DenseBlock):
-            block = replace(block, norm=replace(block.norm, ranks=ranks))
-        else:
-            block = replace(block, norm=replace(block.norm, ranks=ranks))
-        layer = replace(layer, attention=attention, feed_forward=block)
-    own = _unsummed(block)
+    attention, summing = _unsummed(layer.attention), _summing(layer.feed_forward, ranks)
+    if attention is not None and summing is not None:
+        layer = replace(layer, attention=attention, feed_forward=summing)
+    own = _unsummed(layer.feed_forward)
     return (layer, False) if own is None else (replace(layer, feed_forward=own), True)
+
+
+def _summing(block: T, ranks: Ranks) -> T | None:
+    """The block with a norm that sums; None if it has none that can."""
+    match block:
+        case DenseBlock():
+            return replace(block, norm=replace(block.norm, ranks=ranks))
+        case SparseBlock():
+            return replace(block, norm=replace(block.norm, ranks=ranks))
+    return None
 
 
 def _unsummed(part: T) -> T | None:

@@ -139,6 +139,9 @@ def test_what_is_exchanged(device: torch.device) -> None:
     assert not peers.takes(rows)
     assert not peers.takes(rows[:0])
     assert not peers.takes(rows[1:, :63])
+    assert peers.takes(rows[1:, 2:62])
+    assert not peers.takes(rows[1:, 1:61]), "rows that begin within a pair"
+    assert not peers.takes(rows.new_empty(3, 65)[:, :64]), "every other row begins within a pair"
     assert not peers.takes(rows[1:].float())
     assert not peers.takes(rows[1:].t())
     assert not peers.takes(rows.new_empty(1, ROW + 2))

@@ -54,7 +54,8 @@ def test_half_of_a_unit_is_a_number(language: str, text: str, expected: str) -> 
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("en", "two and a half hours"), ("de", "zwei und eine halbe Stunde"), ("es", "dos horas y media hora"),
+        ("en", "two and a half hours"), ("de", "zwei und eine halbe Stunde"),
+        ("de", "zwei und ein halbes Jahr"), ("fr", "trois jours et une demi-journée"), ("es", "dos horas y media hora"),
         ("pl", "dwie i pół godziny"), ("cs", "dva a půl hodiny"), ("nl", "twee en een half uur"),
         ("sv", "två och en halv timme"), ("fi", "kaksi ja puoli tuntia"), ("hu", "két és fél óra"),
         ("ar", "ساعتين ونصف ساعة"), ("en", "half of the hours"),

@@ -163,6 +163,25 @@ def test_a_state_space(
     torch.testing.assert_close(memory.cpu().double(), after, atol=5e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
+def test_the_gated_delta_rule_in_float16(scale: float, device: torch.device) -> None:
+    """Queries and keys are multiplied at any length before they are scaled: nothing overflows, and little is lost."""
+    key_heads, heads, keys, values = 2, 6, 40, 33
+    members, mixed = case("several chunks", 2 * key_heads * keys + heads * values)
+    mixed[:, : 2 * key_heads * keys] *= scale
+    mixed = mixed.to(device, torch.float16)
+    learned, forgotten = normal(len(mixed), 2 * heads, seed=4).to(device, torch.float16).split(heads, dim=1)
+    gates = DeltaGates(-normal(heads, seed=6).abs().to(device), normal(heads, seed=7).to(device))
+    before = normal(SLOTS, heads, values, keys, seed=5).to(device)
+    memory, exact = before.clone(), before.clone()
+    batch = members.batch(device)
+    got = triton.gated_delta(mixed, learned, forgotten, gates, memory, batch)
+    wanted = reference.gated_delta(*(each.float() for each in (mixed, learned, forgotten)), gates, exact, batch)
+    step = 4 * torch.finfo(torch.float16).eps  # of the largest numbers
+    for ours, others in ((got, wanted), (memory, exact)):
+        torch.testing.assert_close(ours, others, atol=step * float(others.abs().max()), rtol=0)
+
+
 @BOTH
 def test_states_in_bfloat16_are_computed_with_in_float32(kernels, device: torch.device) -> None:
     members, mixed = case("rows that decode", 2 * 8 + 2 * 4)

@@ -108,7 +108,8 @@ class ProcessGroup:
     def leave(self) -> None:
         """Leave the group after the other ranks have ended, and after this rank's graphs have been freed."""
         if self._peers is not None:
-            self._peers.give_up()
+            with suppress(RuntimeError):  # of a device that failed
+                self._peers.give_up()
         if self._on_gpu and dist.group.WORLD is not None:
             dist.group.WORLD.abort()  # otherwise NCCL waits for graphs with its operations, and for the other ranks
         with suppress(RuntimeError):

@@ -22,12 +22,13 @@ class PeerSums:
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
-        """Allocate this rank's inbox and connect it with the others'; returns once all ranks have."""
+        """Allocate this rank's inbox and connect it with the others'. RuntimeError if that fails, in time also on the
+        other ranks. No rank may sum before all have returned.
+        """
         self._inbox = symmetric.empty(inbox_words(group.size()), dtype=torch.int64, device=device).zero_()
         self._handle = symmetric.rendezvous(self._inbox, group)
         self._peers = peers_of(self._handle.buffer_ptrs, group.rank(), device)
-        torch.cuda.synchronize(device)
-        dist.barrier()  # no rank writes to an inbox that is not all zero yet
+        torch.cuda.synchronize(device)  # the inbox is zero
 
     def takes(self, x: Tensor) -> bool:
         """Whether x can be summed here."""

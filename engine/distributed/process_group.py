@@ -5,6 +5,7 @@ GPUs that reach each other's memory sum few rows by kernels of their own.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from contextlib import suppress
@@ -21,6 +22,8 @@ from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
     from thothy_ai.engine.distributed.peer_sums import PeerSums
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -62,13 +65,19 @@ class ProcessGroup:
             self._peers = self._connected(device)
 
     def _connected(self, device: torch.device) -> PeerSums | None:
-        """Sums through the GPUs' own memory, if each reaches all others'."""
+        """Sums through the GPUs' own memory, if each reaches all others' and they can be connected."""
         from thothy_ai.engine.distributed.peer_sums import PeerSums, reaches_all  # noqa: PLC0415  needs Triton
 
         first = device.index - self.rank  # the ranks' devices follow each other
         devices = [torch.device("cuda", first + rank) for rank in range(self.size)]
-        connected = self.least(int(reaches_all(device, devices)))
-        return PeerSums(dist.distributed_c10d._get_default_group(), device) if connected else None
+        if not self.least(int(reaches_all(device, devices))):
+            return None
+        peers: PeerSums | None = None
+        try:
+            peers = PeerSums(dist.distributed_c10d._get_default_group(), device)
+        except RuntimeError as error:
+            log.warning("NCCL computes all sums, since the GPUs' memory cannot be connected: %s", error)
+        return peers if self.least(int(peers is not None)) else None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         if self._peers is not None and self._peers.takes(tensor):

@@ -286,7 +286,7 @@ class EngineCore:
     def _plan(self, *, idle: bool, drafter: AutomaticDrafter | None = None) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
         waits = idle and not self._requests
-        if waits:  # otherwise the device would wait for the reporting
+        if waits or not self._config.overlap:  # otherwise the device would wait for the reporting
             self._publish()
         self._requests.take(wait=waits)
         self._planned = self._scheduler.schedule(drafter)

@@ -24,6 +24,7 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 
 WARM_UP = 2  # jobs
+FIGURES = "seconds; output tokens/s; most rows; most of the KV cache"
 
 
 def main() -> None:
@@ -46,15 +47,12 @@ def main() -> None:
     figures: list[tuple[str, str]] = []
     for budget in (None, *given.budgets):
         try:
-            core.run(requests(WARM_UP, given.tokens, given.output, loaded.config.vocab_size, budget))
-            drained = core.run(requests(given.jobs, given.tokens, given.output, loaded.config.vocab_size, budget))
+            _, value = drained(core, given.jobs, given.tokens, given.output, loaded.config.vocab_size, budget)
         except DrainFailedError as error:
             core.close()
             line.error(str(error))
-        rate, most = given.jobs * given.output / drained.seconds, max(drained.running)
-        value = f"{drained.seconds:.1f} s; {rate:,.0f}; {most}; {max(drained.kv_used):.0%}"
         name = "all KV is kept" if budget is None else f"a budget of {budget:,}"
-        figures.append((f"{name}: seconds; output tokens/s; most rows; most of the KV cache", value))
+        figures.append((f"{name}: {FIGURES}", value))
         print(*figures[-1], sep=" | ", flush=True)
     core.close()
     if loaded.model.device.type == "cuda":
@@ -65,6 +63,16 @@ def main() -> None:
         command += f" --budgets {' '.join(map(str, given.budgets))}"
         device = torch.cuda.get_device_name(loaded.model.device)
         record(f"KV budgets, {given.shape}, {work}", "Engine", command, figures, device=device)
+
+
+def drained(
+    core: BenchCore, jobs: int, tokens: int, output: int, vocab: int, budget: int | None = None
+) -> tuple[float, str]:
+    """Drain so many jobs of these lengths, after a few others; returns the seconds, and the `FIGURES`."""
+    core.run(requests(WARM_UP, tokens, output, vocab, budget))
+    run = core.run(requests(jobs, tokens, output, vocab, budget))
+    rate, most = jobs * output / run.seconds, max(run.running)
+    return run.seconds, f"{run.seconds:.1f} s; {rate:,.0f}; {most}; {max(run.kv_used):.0%}"
 
 
 def requests(jobs: int, tokens: int, output: int, vocab: int, budget: int | None) -> list[CoreRequest]:

@@ -8,22 +8,18 @@ in each layer; attention reads the same tokens in both drains. Prompts are rando
 
 from __future__ import annotations
 
-import time
 from unittest import mock
 
 import torch
 
 from benchmarks.command_line import CommandLine, positive
+from benchmarks.kv_budgets import FIGURES, drained
 from benchmarks.results import record
 from thothy_ai.bench.drain import BenchCore
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES
-from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models import layer_groups
-
-WARM_UP = 2  # jobs
 
 
 def main() -> None:
@@ -47,15 +43,11 @@ def main() -> None:
         with line.checked(), mock.patch.object(layer_groups, "_WORTHWHILE", worthwhile):
             loaded = bench_model(given.shape, options)
             core = BenchCore(loaded, options)
-        core.run(requests(WARM_UP, given.tokens, given.output, loaded.config.vocab_size))
-        drained = core.run(requests(given.jobs, given.tokens, given.output, loaded.config.vocab_size))
-        info = core.core.info()
-        device = info.device
+        took, value = drained(core, given.jobs, given.tokens, given.output, loaded.config.vocab_size)
+        device = core.core.info().device
         core.close()
-        seconds.append(drained.seconds)
-        rate = given.jobs * given.output / drained.seconds
-        value = f"{drained.seconds:.1f} s; {rate:,.0f}; {max(drained.running)}; {max(drained.kv_used):.0%}"
-        figures.append((f"{name}: seconds; output tokens/s; most rows; most of the KV cache", value))
+        seconds.append(took)
+        figures.append((f"{name}: {FIGURES}", value))
         print(*figures[-1], sep=" | ", flush=True)
         del loaded, core
     figures.append(("times as fast", f"{seconds[0] / seconds[1]:.2f}"))
@@ -65,14 +57,6 @@ def main() -> None:
         command += f" --tokens {given.tokens} --output {given.output} --jobs {given.jobs} --kv-tokens {given.kv_tokens}"
         work = f"{given.jobs} jobs of {given.tokens:,} tokens in and {given.output:,} out, {given.kv_tokens:,} of KV"
         record(f"Windows that give memory back, {given.shape}, {work}", "Engine", command, figures, device=device)
-
-
-def requests(jobs: int, tokens: int, output: int, vocab: int) -> list[CoreRequest]:
-    generator = torch.Generator().manual_seed(jobs)
-    prompts = torch.randint(3, vocab, (jobs, tokens), generator=generator).tolist()
-    sampling = SamplingParams(max_tokens=output, ignore_eos=True)
-    names = (f"{time.monotonic_ns()}-{number:04}" for number in range(jobs))
-    return [CoreRequest(name, tuple(each), sampling) for name, each in zip(names, prompts, strict=True)]
 
 
 if __name__ == "__main__":

@@ -79,22 +79,26 @@ class ProcessGroup:
             log.warning("NCCL computes all sums, since the GPUs' memory cannot be connected: %s", error)
         return peers if self.least(int(peers is not None)) else None
 
+    def _peers_for(self, x: Tensor) -> PeerSums | None:
+        """What sums x over the ranks through peers' memory; None if NCCL or gloo does."""
+        return self._peers if self._peers is not None and self._peers.takes(x) else None
+
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        if self._peers is not None and self._peers.takes(tensor):
-            return self._peers.all_reduce(tensor)
+        if (peers := self._peers_for(tensor)) is not None:
+            return peers.all_reduce(tensor)
         dist.all_reduce(tensor)
         return tensor
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations) -> Tensor:
-        if self._peers is not None and self._peers.takes(x):
-            return self._peers.add_rms_norm(x, residual, weight, eps)
+        if (peers := self._peers_for(x)) is not None:
+            return peers.add_rms_norm(x, residual, weight, eps)
         return operations.add_rms_norm(self.all_reduce(x), residual, weight, eps)
 
     def add_rms_norm_fp8(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, operations: Operations
     ) -> Quantized:
-        if self._peers is not None and self._peers.takes(x):
-            return self._peers.add_rms_norm_fp8(x, residual, weight, eps)
+        if (peers := self._peers_for(x)) is not None:
+            return peers.add_rms_norm_fp8(x, residual, weight, eps)
         return operations.add_rms_norm_fp8(self.all_reduce(x), residual, weight, eps)
 
     def all_gather(self, tensor: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ def _joined(
     build: ModelBuilder, prefix: str, norm: FinalNorm, names: ExpertNames, sizes: ExpertSizes, routing: Routing
 ) -> JoinedBlock:
     count, inner, hidden = sizes.count, sizes.inner, build.shape.hidden_size
+    routed = slice(count)
     weights = read_experts(build.source, names, sizes, hidden, build.expert_quantizer(sizes))
     rows = build.vector(f"{prefix}gate.weight", count, hidden)
     gate = build.vector(f"{prefix}shared_expert_gate.weight", 1, hidden)
@@ -63,10 +64,10 @@ def _joined(
     apart = SparseBlock(
         norm,
         ExpertRouter(router[:count], routing),
-        build.operations.experts(ExpertWeights(_first(weights.gate_up, count), _first(weights.down, count)), SILU),
+        build.operations.experts(ExpertWeights(_part(weights.gate_up, routed), _part(weights.down, routed)), SILU),
         SwiGLU(
-            build.adaptable(_at(weights.gate_up, count), gate_up, hidden),
-            build.adaptable(_at(weights.down, count), {f"{names.shared}down_proj": hidden}, inner),
+            build.adaptable(_part(weights.gate_up, count), gate_up, hidden),
+            build.adaptable(_part(weights.down, count), {f"{names.shared}down_proj": hidden}, inner),
         ),
         router[count : count + 1],
     )
@@ -74,13 +75,7 @@ def _joined(
     return JoinedBlock(joined, apart, build.adapters)
 
 
-def _first(matrix: ExpertMatrix, count: int) -> Tensor | Quantized:
-    """The first matrices of a stack."""
+def _part(matrix: ExpertMatrix, which: int | slice) -> Tensor | Quantized:
+    """One matrix of a stack, or several."""
     assert not isinstance(matrix, Mxfp4)
-    return matrix[:count] if isinstance(matrix, Tensor) else Quantized(matrix.values[:count], matrix.scales[:count])
-
-
-def _at(matrix: ExpertMatrix, index: int) -> Tensor | Quantized:
-    """One matrix of a stack."""
-    assert not isinstance(matrix, Mxfp4)
-    return matrix[index] if isinstance(matrix, Tensor) else Quantized(matrix.values[index], matrix.scales[index])
+    return matrix[which] if isinstance(matrix, Tensor) else Quantized(matrix.values[which], matrix.scales[which])

@@ -38,7 +38,7 @@ from thothy_ai.plans.warm_up import warm_up
 from thothy_ai.queue.edits import check_edit
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-NICENESS = 5  # a third of the weight of others: an engine's steps wait for its threads, and nobody for a verdict
+NICENESS = 5  # a third of the usual weight: an engine's steps wait for its threads, but nothing waits for a verdict
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all; the worker handles them
 
 

@@ -108,7 +108,7 @@ class AutomaticDrafter:
         return False
 
     def _pays(self, rows: int, places: int) -> bool:
-        """The same, computed."""
+        """Whether some number of drafts would write more tokens per second than none."""
         plain = self._plain_rate(rows, rows)
         if plain is None:
             return False

@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from thothy_ai.kernels.triton import states
+from thothy_ai.kernels.triton.states import convolution, delta_rule, gated_norms, state_spaces
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
@@ -33,16 +33,16 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": 256, "bias": None, "SILU": True}
     channels |= {"OF_CHANNEL": 1, "OF_TAP": 4 * size}
     cases = [
-        (states._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
-        (states._systems_kernel, delta, 4, 3),
-        (states._scan_kernel, delta, 4, 1 if exact else 2),
-        (states._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
-        (states._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
-        (states._convolve_kernel, channels, 1, 3),
-        (states._convolve_longer_kernel, {**channels, "TOKENS": 16}, 1, 3),
-        (states._keep_inputs_kernel, channels, 1, 3),
-        (states._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
-        (states._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
+        (delta_rule._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
+        (delta_rule._systems_kernel, delta, 4, 3),
+        (delta_rule._scan_kernel, delta, 4, 1 if exact else 2),
+        (state_spaces._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
+        (state_spaces._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
+        (convolution._convolve_kernel, channels, 1, 3),
+        (convolution._convolve_longer_kernel, {**channels, "TOKENS": 16}, 1, 3),
+        (convolution._keep_inputs_kernel, channels, 1, 3),
+        (gated_norms._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
+        (gated_norms._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
     ]
     return {kernel.__name__: _compiled(kernel, types, *settings) for kernel, *settings in cases}
 

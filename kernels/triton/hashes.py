@@ -26,5 +26,6 @@ def hash_callees_first(value: object) -> None:
     if not isinstance(value, JITFunction) or value.hash is not None:
         return
     for called in inspect.getclosurevars(value.fn).globals.values():
-        hash_callees_first(called)
+        if called is not value:  # as it seems to a function that is named like an attribute in it
+            hash_callees_first(called)
     _ = value.cache_key

@@ -20,7 +20,7 @@ from torch import Tensor
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 _CHUNK = 8192  # assignments at a time
-_ELEMENTS = 512  # of them for each warp
+_ELEMENTS = 1024  # of them for each warp
 _TILES = tl.constexpr(128)  # at a time
 
 

@@ -11,8 +11,8 @@ from thothy_ai.kernels.states import Convolution
 from thothy_ai.kernels.triton.states.arithmetic import silu
 from thothy_ai.kernels.triton.states.members import longer_members, run_length
 
-_CHANNELS = 256  # per program that convolves, of one warp: 16 bytes for each thread
-_TOKENS = 16  # per program that convolves a longer member
+_CHANNELS = 128  # per program that convolves, of one warp
+_TOKENS = 8  # per program that convolves a longer member
 
 
 def convolve(

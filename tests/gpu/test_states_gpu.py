@@ -27,6 +27,7 @@ CASES = {
     "forced tokens": Members([0, 1, 1, 1, 2], [3, 5, 6, 7, 0], [1] * 5),
     "prompts": Members([0, 1, 2, 3], [64, 0, 31, 0], [1, 1000, 65, 333]),
     "one long prompt": Members([5], [0], [4096]),
+    "prompts beside decode": Members([*range(203)], [7] * 200 + [0, 64, 0], [1] * 200 + [333, 100, 1000]),
 }
 SIZES = [(16, 32, 128, 128), (2, 4, 64, 96)]  # key heads, heads, keys, values
 

@@ -20,6 +20,7 @@ from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES, goes_o
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 _EPS = tl.constexpr(1e-6)  # added to the squared length of a query or a key
+_SYSTEM_REGISTERS = 160  # per thread, so that a multiprocessor has three programs of 128 threads instead of two
 _SCAN_VALUES = 64  # per program that scans: what a warp group multiplies at a time
 
 
@@ -61,8 +62,9 @@ def gated_delta(
         exact = mixed.dtype == torch.float32
         grid = (len(longer), triton.cdiv(max(longer), CHUNK), heads)
         _systems_kernel[grid](
-            *systems, *given, starts, *strides, key_heads, heads, keys, width, CHUNK, exact, num_warps=4
-        )
+            *systems, *given, starts, *strides, key_heads, heads, keys, width, CHUNK, exact, num_warps=4,
+            maxnreg=None if exact else _SYSTEM_REGISTERS,
+        )  # fmt: skip
         block = min(power_of_two(values, MIN_DOT), _SCAN_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
             out, mixed, *systems, memory, rows, ends, starts, strides[0], *sizes, block, width, CHUNK, exact,
@@ -190,16 +192,15 @@ def _systems_kernel(
         tl.store(scores + between, seen.to(dtype), mask=there[:, None])
         system = dot(k, tl.trans(k), dtype, EXACT) * since * (learns * of_k)[:, None]
         # Combine the inverses of two diagonal blocks, with the block between them, into that of a block twice as large.
+        # Keys have length 1, and tokens learn at rates of at most 1, so that no number exceeds 1: float16 has as many
+        # digits for them as TF32.
         inverse = tl.where(later == earlier, 1.0, 0.0) - tl.where(
             (later % 2 == 1) & (later == earlier + 1), system, 0.0
         )
         for level in range(1, 6):
             apart = ((later >> level) % 2 == 1) & (later >> level == (earlier >> level) + 1)
             lower = tl.where(apart, system, 0.0)
-            if EXACT:
-                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32x3"), inverse, input_precision="tf32x3")
-            else:
-                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32"), inverse, input_precision="tf32")
+            inverse -= dot(dot(inverse, lower, tl.float16, EXACT), inverse, tl.float16, EXACT)
         tl.store(solved + between, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
 
 

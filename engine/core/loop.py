@@ -260,8 +260,8 @@ class EngineCore:
 
     def _drafts_pay(self) -> bool:
         """Whether to read this step before planning the next, so that the next can have drafts."""
-        running = self._scheduler.running
-        return self._drafter is not None and self._drafter.is_worthwhile(running, self._config.max_rows - running)
+        scheduler = self._scheduler
+        return self._drafter is not None and self._drafter.is_worthwhile(scheduler.running, scheduler.draft_places)
 
     def _launch(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, if there is one, and sample it unless it needs masks.

@@ -44,9 +44,7 @@ class Scheduler:
         self._lengths = LengthEstimator()
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
-        self._passed: list[
-            Sequence
-        ] = []  # had several tokens or drafts in the last step, so windows may have passed blocks
+        self._passed: list[Sequence] = []  # windows may have passed several of their tokens in the last step
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size, len(config.windows))
         self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
@@ -54,6 +52,7 @@ class Scheduler:
         self._refused: Sequence | None = None  # had no room, and nothing was released since
         self._interactive = 0  # running interactive sequences
         self._batch_budget = 0  # tokens left for batch prompts in the planned step
+        self._planned_tokens = 0  # of the step that was planned last, without drafts
         self.token_budget = config.token_budget  # the next step's; the core lowers it when memory is short
         self.preemptions = 0
 
@@ -97,10 +96,20 @@ class Scheduler:
             self._admit(self.token_budget, builder)  # nothing runs meanwhile that could hide their copies
         if not builder.has_members:
             return None
+        self._planned_tokens = builder.num_tokens
         if drafter is not None:
             self._add_drafts(drafter, builder)
         graph_rows = self._config.max_rows if self._config.graphs else 0
         return builder.build(self._groups, graph_rows, self.adapters.take_copies())
+
+    @property
+    def draft_places(self) -> int:
+        """The most drafts that the next step should have place for: prompts take as many as in the last one, if more of
+        them follow.
+        """
+        prompts_follow = self._waiting or self._planned_tokens >= self.token_budget
+        tokens = max(self.running, self._planned_tokens if prompts_follow else 0)
+        return max(0, self._config.max_rows - tokens)
 
     def _place_adapters(self) -> bool:
         """Give free slots to waiting adapters and queue their sequences; returns whether any were queued."""

@@ -223,3 +223,16 @@ def test_no_sequence_passes_a_preempted_one_whose_sample_is_unread() -> None:
     assert set(members(scheduler)) == {"young", "late"}
     assert young.preemptions == 1
     scheduler.check()
+
+
+def test_prompts_leave_no_place_for_drafts_while_more_of_them_follow() -> None:
+    scheduler = Scheduler(replace(CONFIG, num_blocks=200, token_budget=9, block_size=1))
+    for first in range(0, 20, 5):
+        sampling = SamplingParams(max_tokens=4)
+        request = CoreRequest(str(first), tuple(range(first, first + 5)), sampling)
+        scheduler.add(Sequence(request, max_tokens=sampling.max_tokens))
+    places = []
+    for _ in range(3):
+        assert scheduler.schedule() is not None
+        places.append(scheduler.draft_places)
+    assert places == [0, 0, 5]  # of 9 rows: 9 tokens, 9 tokens, and 4 running sequences without prompts that follow

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, Gauge, Metric, start_http_server
+from prometheus_client import CollectorRegistry, Metric, start_http_server
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tests.support.fetched import fetched
@@ -68,18 +70,27 @@ class Webhook:
 
 
 class Exported(Collector):
-    """What a dispatcher exports of this reading."""
+    """What a dispatcher exports of this reading, and which roles have a leader.
 
-    reading = ANSWERS
+    With their times, since a busy machine misses a scrape: samples without them end there, and as if nothing led.
+    """
+
+    def __init__(self) -> None:
+        self.reading = ANSWERS
+        self.leads = {"dispatcher": 1, "reaper": 1}
 
     def collect(self) -> Iterator[Metric]:
-        return families(self.reading)
+        leads = GaugeMetricFamily("thothy_leads", "As of the queue's.", labels=["role"])
+        for role, value in self.leads.items():
+            leads.add_metric([role], value)
+        for family in (*families(self.reading), leads):
+            family.samples = [sample._replace(timestamp=time.time()) for sample in family.samples]
+            yield family
 
 
 @dataclass
 class World:
     exported: Exported
-    leads: Gauge
     webhook: Webhook
     alertmanager: str
 
@@ -92,7 +103,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     with ExitStack() as stack:
-        exported, leads, target = _exporter(stack)
+        exported, target = _exporter(stack)
         webhook = _webhook(stack)
         programs = Path(fetched("fetch-prometheus"))
         alertmanager = f"http://127.0.0.1:{free_port()}"
@@ -101,26 +112,22 @@ def world(tmp_path: Path) -> Iterator[World]:
         (tmp_path / "alertmanager.yml").write_text(json.dumps(_quick_delivery(url)))
         (tmp_path / "prometheus.yml").write_text(json.dumps(_quick_scraping(target, alertmanager)))
         (tmp_path / "alerts.yml").write_text(yaml.dump(_quick_rules()))
-        arguments = {
-            "alertmanager": (f"--storage.path={tmp_path / 'am'}", "--cluster.listen-address="),
-            "prometheus": (f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.user-assets={ROOT / 'docs/runbooks'}"),
-        }
-        for name, address in (("alertmanager", alertmanager), ("prometheus", prometheus)):
-            stack.enter_context(_running(programs / name, tmp_path, address, arguments[name]))
-        yield World(exported, leads, webhook, alertmanager)
+        arguments = (f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.user-assets={ROOT / 'docs/runbooks'}")
+        stack.enter_context(_running(programs / "prometheus", tmp_path, prometheus, arguments))
+        _wait(lambda: _is_quiet(prometheus))  # before its first scrape nothing leads: nobody is to be told
+        arguments = (f"--storage.path={tmp_path / 'am'}", "--cluster.listen-address=")
+        stack.enter_context(_running(programs / "alertmanager", tmp_path, alertmanager, arguments))
+        yield World(exported, webhook, alertmanager)
 
 
-def _exporter(stack: ExitStack) -> tuple[Exported, Gauge, str]:
+def _exporter(stack: ExitStack) -> tuple[Exported, str]:
     registry, exported = CollectorRegistry(), Exported()
     registry.register(exported)
-    leads = Gauge("thothy_leads", "As of the queue's.", ["role"], registry=registry)
-    for role in ("dispatcher", "reaper"):
-        leads.labels(role).set(1)
     server, thread = start_http_server(0, "127.0.0.1", registry)
     stack.callback(thread.join)
     stack.callback(server.server_close)
     stack.callback(server.shutdown)
-    return exported, leads, f"127.0.0.1:{server.server_port}"
+    return exported, f"127.0.0.1:{server.server_port}"
 
 
 def _webhook(stack: ExitStack) -> Webhook:
@@ -188,6 +195,13 @@ def _ready(process: subprocess.Popen[bytes], address: str) -> bool:
         return False
 
 
+def _is_quiet(prometheus: str) -> bool:
+    """Whether it has samples, and no alert fires."""
+    query = urlencode({"query": "thothy_leads unless on () ALERTS"})
+    with urllib.request.urlopen(f"{prometheus}/api/v1/query?{query}") as answer:
+        return bool(json.load(answer)["data"]["result"])
+
+
 def _wait(true: Callable[[], object], log: str = "") -> None:
     deadline = time.monotonic() + PATIENCE
     while not true():
@@ -210,7 +224,7 @@ def test_an_alert_arrives_with_its_runbook_and_is_resolved(world: World) -> None
 def test_what_only_follows_from_a_cause_is_not_told(world: World) -> None:
     world.exported.reading = AWAY
     world.webhook.until("ThothyPostgresUnreachable", "firing")
-    world.leads.labels("reaper").set(0)
+    world.exported.leads["reaper"] = 0
 
     def inhibited() -> bool:
         found = world.alert("ThothyReaperMissing")

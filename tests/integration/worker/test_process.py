@@ -68,7 +68,7 @@ def test_a_flushed_redis_loses_nothing_and_doubles_nothing(queue: Queue, fleet: 
 def test_a_cut_connection_to_redis_runs_nothing_twice(queue: Queue, fleet: WorkerFleet) -> None:
     enqueue(queue, 100)
     fleet.worker(0.3, lease_seconds=1000)
-    eventually(lambda: queue.count("running") > 10)
+    eventually(lambda: queue.count("running"))  # on a busy machine, jobs may end as fast as others begin
     with redis_of(queue) as redis:
         redis.client_kill_filter(_type="normal", skipme=True)
     fleet.drained()
@@ -108,7 +108,7 @@ def test_sigterm_amid_a_drain_releases_without_using_an_attempt(queue: Queue, fl
 
 def test_sigquit_releases_at_once(queue: Queue, fleet: WorkerFleet) -> None:
     [slow] = queue.enqueue("hang on")
-    worker = fleet.worker(shutdown_deadline_seconds=100, lease_seconds=1000)
+    worker = fleet.worker(shutdown_deadline_seconds=10 * PATIENCE, lease_seconds=20 * PATIENCE)
     eventually(lambda: queue.count("running") == 1)
     worker.send_signal(signal.SIGQUIT)
     worker.wait(PATIENCE)  # not for the deadline

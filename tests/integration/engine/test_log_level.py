@@ -30,10 +30,13 @@ def logged(level: str, folder: Path) -> dict[str, set[str]]:
             stdout=subprocess.PIPE, stderr=file,
         )  # fmt: skip
     with process:
-        assert process.stdout is not None
-        assert b"ready at" in process.stdout.readline(), log.read_text()
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
+        try:
+            assert process.stdout is not None
+            assert b"ready at" in process.stdout.readline(), log.read_text()
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()  # what has failed may run on, and would be waited for
     assert process.returncode == 0, log.read_text()
     found: dict[str, set[str]] = {}
     for line in re.finditer(r"^[\d-]+ [\d:,]+ ([A-Z]+) ([\w.]+): ", log.read_text(), re.MULTILINE):

@@ -17,6 +17,7 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
+from thothy_ai.engine.weights.loader import default_cache_dir
 
 CPU = torch.device("cpu")
 TOKENS = torch.randint(3, 131, (60,), generator=torch.Generator().manual_seed(3)).tolist()
@@ -61,13 +62,14 @@ def test_a_file_is_extended_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_predictions_are_those_of_one_pass(tmp_path: Path) -> None:
-    model = Predictor(bundled_model_path(), CPU, 1_024, 2_048, tmp_path)
+def test_predictions_are_those_of_one_pass() -> None:
+    cache = default_cache_dir()  # where other tests keep this model, too: to convert it takes longer than all the rest
+    model = Predictor(bundled_model_path(), CPU, 1_024, 2_048, cache)
     [case] = cases(model.encode, 250, 1)
     scores = model.scores(case.source, case.questions[:2], None)
     with_budget = model.scores(case.source, case.questions[:1], 64)
     model.close()
-    loaded = load_model(bundled_model_path(), device=CPU, dtype=torch.float32, cache_dir=tmp_path)
+    loaded = load_model(bundled_model_path(), device=CPU, dtype=torch.float32, cache_dir=cache)
     for question in case.questions[:2]:
         own = [score for score in scores if score.task == question.task]
         text = [*case.source, *question.lead, *question.answer]

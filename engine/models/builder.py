@@ -18,6 +18,7 @@ from thothy_ai.engine.models.layers.embedding import Embedding, LinearHead, Scal
 from thothy_ai.engine.models.layers.experts import DenseBlock, ExpertRouter
 from thothy_ai.engine.models.layers.linear import (
     FP8_MULTIPLE,
+    DenseLinear,
     Fp8Format,
     Fp8Linear,
     Linear,
@@ -278,8 +279,9 @@ class ModelBuilder:
         return ReducedLinear(self._joined(own, [] if self.share.rank else biases), self.ranks)
 
     def adaptable(self, weight: Tensor | Quantized, outputs: Mapping[str, int], inputs: int) -> Linear:
-        """A layer of a weight that other parts hold and count."""
-        return self._adapted(self._layer(weight, None), outputs, inputs)
+        """A layer of a weight that other parts hold and count; it makes no copy in a format of its own."""
+        layer = DenseLinear(weight, None, shared=True) if isinstance(weight, Tensor) else self._layer(weight, None)
+        return self._adapted(layer, outputs, inputs)
 
     def _adapted(
         self, layer: Linear, outputs: Mapping[str, int], inputs: int, orders: Mapping[str, Tensor] | None = None

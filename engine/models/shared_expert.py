@@ -37,8 +37,10 @@ def gated_mixture(
 
 
 def _joins(build: ModelBuilder, names: ExpertNames, shared: str, sizes: ExpertSizes) -> bool:
-    """Whether the shared expert has the size of the others and will have their format."""
+    """Whether the shared expert has the size of the others and will have their format, on a single device."""
     settings, source = build.shape.quantization, build.source
+    if build.ranks is not None:  # `_joined` reads whole experts
+        return False
     if sizes.shared != sizes.inner or (settings is not None and settings.mxfp4_experts):
         return False
     if build.expert_quantizer(sizes) is not None:

@@ -15,8 +15,10 @@ from tests.support.loading import load_model
 from tests.support.paged_run import PagedRun
 from tests.support.published_formats import write_dequantized
 from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.layers.experts import JoinedBlock, SparseBlock
 from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.models.ranks import PlannedRanks
 from thothy_ai.kernels.lora import AdapterTokens
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 
@@ -72,6 +74,14 @@ def test_its_weights_are_held_once(dtype: torch.dtype, tmp_path: Path) -> None:
         own = block.apart.shared.gate_up.layer._weight  # type: ignore[union-attr]
         assert own.data_ptr() == stack[6].data_ptr()
         assert block.apart.experts._weights.gate_up.data_ptr() == stack.data_ptr()  # type: ignore[union-attr]
+
+
+def test_one_that_ranks_share_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No family with such an expert is divided yet: each has recurrent layers."""
+    monkeypatch.setattr(ModelConfig, "shared_by", lambda config, _: config)
+    ranks = PlannedRanks(2)
+    model = load_model(tiny_model(FAMILY, tmp_path), device=CPU, dtype=torch.float32, ranks=ranks).model
+    assert all(isinstance(block, SparseBlock) for block in blocks(model))
 
 
 @pytest.mark.parametrize("size", [24, 48])

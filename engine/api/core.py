@@ -91,7 +91,7 @@ class CoreRequest:
 
 
 class TokenEvent(NamedTuple):
-    """Output tokens that a request gained in one step or in several, without the token that ends its text.
+    """Output tokens that a request gained in one step, without the token that ends its text.
 
     `logprobs` has one entry per token, None for a token that a grammar forced; it is None if no token has one.
     """

@@ -7,8 +7,7 @@ With overlap, the device has the forward pass of step N+1 queued while the host 
 While other threads fill the masks of step N+1, this thread settles step N and plans step N+2. A step without grammars
 needs no masks, so it is sampled as soon as its forward pass is launched. After launching step N+2, and before it waits
 for step N+1, the core counts and reports the tokens of step N, and grammars catch up with those of them that only
-continued a text. While the device waits for the host, most tokens are reported a few at a time. Both orders run the
-same pieces; requests and aborts are taken between steps.
+continued a text. Both orders run the same pieces; requests and aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; only the core knows which sequences its members stand for.
 
@@ -69,9 +68,6 @@ from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 
 log = logging.getLogger(__name__)
-
-_SPARE_SECONDS = 0.2e-3  # a longer wait for the device leaves time for reporting
-_REPORT_SECONDS = 0.02  # between reports if the device waits for the host
 
 
 class _Launched(NamedTuple):
@@ -134,9 +130,7 @@ class EngineCore:
         )
         self._adapters = AdapterLoading(library, config, base, self._requests)
         self._planned: ScheduledStep | None = None
-        self._uncounted: list[_Read] = []
-        self._untold: list[ScheduledStep] = []  # counted, with tokens that may not be reported yet
-        self._told_at = 0.0  # when tokens were reported last
+        self._unreported: list[_Read] = []
         self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars must catch up
         self._unread: list[ScheduledStep] = []  # being launched, or launched and not read yet
         self._waited = 0.0  # seconds spent waiting for the step that was read last
@@ -293,7 +287,6 @@ class EngineCore:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
         waits = idle and not self._requests
         if waits or not self._config.overlap:  # otherwise the device would wait for the reporting
-            self._report()
             self._publish()
         self._requests.take(wait=waits)
         self._planned = self._scheduler.schedule(drafter)
@@ -326,30 +319,17 @@ class EngineCore:
             sequence.compute_seconds += share
             if sequence.finish_reason is not None:
                 self._requests.retire_if_done(sequence)
-        self._uncounted.append(read)
+        self._unreported.append(read)
 
-    def _report(self, *, firsts_only: bool = False) -> None:
-        """Count the settled steps and report their tokens. If one fails, the others are dropped. `firsts_only`: report
-        only those of sequences that had none reported, and the others with a later step's.
-        """
-        reads, self._uncounted = self._uncounted, []
+    def _report(self) -> None:
+        """Count the settled steps and report their tokens. If one fails, the others are dropped."""
+        reads, self._unreported = self._unreported, []
         for read in reads:
             self._counters.count_step(read.scheduled, read.result, read.shares)
-        steps = [read.scheduled for read in reads]
-        self._untold += steps
-        if not firsts_only and self._untold:
-            steps, self._untold, self._told_at = self._untold, [], time.perf_counter()
-        sequences = dict.fromkeys(sequence for step in steps for sequence, _ in step.sampling_members)
-        self._requests.emit(
-            sequence for sequence in sequences if not firsts_only or sequence.reported == sequence.prompt_tokens
-        )
+            self._requests.emit([sequence for sequence, _ in read.scheduled.sampling_members])
 
     def _publish(self) -> None:
-        """Publish statistics and events. While the device waits for the host, most tokens are reported a few at a time,
-        which takes no longer than to report one.
-        """
-        host_has_time = self._waited > _SPARE_SECONDS or time.perf_counter() - self._told_at > _REPORT_SECONDS
-        self._report(firsts_only=not host_has_time)
+        self._report()
         self._stats = self._snapshot()
         self._on_events(self._requests.take_events())
 

@@ -41,8 +41,8 @@ class Drained:
     """The result of a drain, timed from the first submission to the last token.
 
     `finished`: the requests in the order in which they ended, with their tokens. The drain's counters are `after` minus
-    `before`. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) were read with each report of
-    tokens.
+    `before`. `kv_used` (blocks in use, as a share of the pool) and `running` (sequences) were read after each step that
+    produced tokens.
     """
 
     seconds: float

@@ -11,11 +11,10 @@ from tests.support.arithmetic_runs import SMALL, drive, request
 from tests.support.engine_driver import EngineDriver
 from tests.support.hold import Hold
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineStoppedError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import Step
-from thothy_ai.engine.core import loop
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.scheduling.scheduler import Scheduler
@@ -142,29 +141,6 @@ def test_end_of_text_stops_and_is_not_reported_unless_ignored(overlap):
     assert collected.finished["stops"].reason is FinishReason.STOP
     assert collected.tokens["goes on"] == expected
     assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
-
-
-@pytest.mark.parametrize(("spare", "reported"), [(60.0, [1, 11]), (-1.0, [1] * 12)])
-def test_tokens_are_reported_a_few_at_a_time_unless_the_host_waits_for_the_device(
-    spare: float, reported: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "_REPORT_SECONDS", 60.0)
-    monkeypatch.setattr(loop, "_SPARE_SECONDS", spare)
-    counts: list[int] = []
-
-    def counted(on_events: OnEvents) -> OnEvents:
-        def report(events: list[Event]) -> None:
-            counts.extend(len(event.tokens) for event in events if isinstance(event, TokenEvent))
-            on_events(events)
-
-        return report
-
-    with EngineDriver(lambda on_events: arithmetic_core(SMALL, counted(on_events))) as driver:
-        collected = driver.run([request("one", [1, 2, 3], 12)])
-        stats = driver.core.stats()
-    assert counts == reported
-    assert collected.tokens["one"] == continuation([1, 2, 3], 12)
-    assert stats.core.steps >= 12
 
 
 @pytest.mark.parametrize("overlap", [False, True])

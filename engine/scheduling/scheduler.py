@@ -53,6 +53,7 @@ class Scheduler:
         self._interactive = 0  # running interactive sequences
         self._batch_budget = 0  # tokens left for batch prompts in the planned step
         self._planned_tokens = 0  # of the step that was planned last, without drafts
+        self._prompts_follow = False  # whether that step leaves parts of its prompts to later ones
         self.token_budget = config.token_budget  # the next step's; the core lowers it when memory is short
         self.preemptions = 0
 
@@ -81,6 +82,7 @@ class Scheduler:
         With a `drafter`, which requires that all steps are read, a step can have drafts.
         """
         self._states.begin_step()
+        self._prompts_follow = False
         for sequence in self._passed:  # first, so that nobody is preempted for lack of these blocks
             if sequence.row != NO_ROW and self._tables.release_unread(sequence):
                 self._refused = None
@@ -94,9 +96,9 @@ class Scheduler:
         self._admit(budget, builder)
         if self._place_adapters() and not builder.has_members:
             self._admit(self.token_budget, builder)  # nothing runs meanwhile that could hide their copies
+        self._planned_tokens = builder.num_tokens
         if not builder.has_members:
             return None
-        self._planned_tokens = builder.num_tokens
         if drafter is not None:
             self._add_drafts(drafter, builder)
         graph_rows = self._config.max_rows if self._config.graphs else 0
@@ -104,11 +106,10 @@ class Scheduler:
 
     @property
     def draft_places(self) -> int:
-        """The most drafts that the next step should have place for: prompts take as many as in the last one, if more of
-        them follow.
+        """An estimate of how many drafts fit into the next step: while prompts follow, they take as many tokens as in
+        the last one.
         """
-        prompts_follow = self._waiting or self._planned_tokens >= self.token_budget
-        tokens = max(self.running, self._planned_tokens if prompts_follow else 0)
+        tokens = max(self.running, self._planned_tokens if self._waiting or self._prompts_follow else 0)
         return max(0, self._config.max_rows - tokens)
 
     def _place_adapters(self) -> bool:
@@ -390,6 +391,7 @@ class Scheduler:
             least = max(1, self.token_budget // _LEAST_BATCH_SHARE) if sequence.interactive else 0
             self._batch_budget = max(self._batch_budget - count, min(self._batch_budget, least))
         sequence.computed = end
+        self._prompts_follow |= not samples
         sequence.pending += samples
         sequence.in_flight += 1
         if (kept := sequence.budget) is not None:

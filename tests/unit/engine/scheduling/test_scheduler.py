@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.api import INTERACTIVE_PRIORITY, FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.scheduler import Scheduler
@@ -236,3 +236,16 @@ def test_prompts_leave_no_place_for_drafts_while_more_of_them_follow() -> None:
         assert scheduler.schedule() is not None
         places.append(scheduler.draft_places)
     assert places == [0, 0, 5]  # of 9 rows: 9 tokens, 9 tokens, and 4 running sequences without prompts that follow
+
+
+def test_the_rest_of_a_running_prompt_leaves_no_place_for_drafts_either() -> None:
+    scheduler = Scheduler(replace(CONFIG, num_blocks=200, token_budget=60, block_size=1))
+    for name, length, priority in (("chat", 2, INTERACTIVE_PRIORITY), ("job", 50, 0)):
+        sampling = SamplingParams(max_tokens=20)
+        request = CoreRequest(name, tuple(range(length)), sampling, priority=priority)
+        scheduler.add(Sequence(request, max_tokens=sampling.max_tokens))
+    places = []
+    while not places or not places[-1]:  # beside the chat, the job's prompt gets a fifth of each step
+        assert scheduler.schedule() is not None
+        places.append(scheduler.draft_places)
+    assert places == [0, 0, 0, 0, 7]

@@ -21,11 +21,14 @@ def hash_kernels(package: str) -> None:
                 hash_callees_first(value)
 
 
-def hash_callees_first(value: object) -> None:
-    """Hash a kernel after all functions that it calls by name. Triton's interpreter needs no hashes."""
-    if not isinstance(value, JITFunction) or value.hash is not None:
+def hash_callees_first(value: object, callers: tuple[object, ...] = ()) -> None:
+    """Hash a kernel after all functions that it calls by name. Triton's interpreter needs no hashes.
+
+    A function seems to call what is named like an attribute in it, even itself: a `dot` that calls `tl.dot`. So none of
+    the `callers` is followed again.
+    """
+    if not isinstance(value, JITFunction) or value.hash is not None or value in callers:
         return
     for called in inspect.getclosurevars(value.fn).globals.values():
-        if called is not value:  # as it seems to a function that is named like an attribute in it
-            hash_callees_first(called)
+        hash_callees_first(called, (*callers, value))
     _ = value.cache_key

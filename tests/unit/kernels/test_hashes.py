@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.support.interpreter import compiling_environment
 
@@ -26,6 +27,23 @@ for value in reversed([*vars(filtered_kernel).values(), *vars(rope).values()]):
     hash_callees_first(value)
 """
 
+NAMED_LIKE_ATTRIBUTES = """
+import triton
+import triton.language as tl
+from thothy_ai.kernels.triton.hashes import hash_callees_first
+
+@triton.jit
+def dot(a):
+    return tl.sum(a, 0)
+
+@triton.jit
+def sum(a):
+    return tl.dot(a, a) + tl.sum(a, 0)
+
+hash_callees_first(dot)
+assert dot.hash and sum.hash
+"""
+
 
 def hashes(first: str = "") -> list[str]:
     """Of all kernels, in a new process in which something else happens first."""
@@ -39,3 +57,9 @@ def test_hashes_do_not_depend_on_what_was_hashed_before() -> None:
     assert len(found) > 100
     assert not any(line.endswith(" None") for line in found)
     assert hashes(SOME_FIRST) == found
+
+
+def test_a_function_may_be_named_like_an_attribute_in_another(tmp_path: Path) -> None:
+    script = tmp_path / "named.py"
+    script.write_text(NAMED_LIKE_ATTRIBUTES)
+    subprocess.run([sys.executable, script], env=compiling_environment(), check=True)

@@ -12,6 +12,7 @@ from tests.support.loading import load_model
 from tests.support.mxfp4_checkpoint import mxfp4_checkpoints
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.reference.attention import paged_attention
 
 pytestmark = pytest.mark.gpu
@@ -52,11 +53,11 @@ def check(folder: Path, plain: Path) -> None:
         theirs = reference_model(plain)
         expected = theirs(torch.tensor([tokens])).logits[0]
         rounded = theirs.to(torch.bfloat16)(torch.tensor([tokens])).logits[0].float()
-    exact, _ = gpu_logits(folder, tokens, torch.float32)
-    torch.testing.assert_close(exact, expected, atol=1e-3, rtol=0)
-    ours, routed = gpu_logits(folder, tokens, torch.bfloat16)
+    exact, model = (load_model(folder, device=GPU, dtype=dtype).model for dtype in (torch.float32, torch.bfloat16))
+    torch.testing.assert_close(gpu_logits(exact, tokens), expected, atol=1e-3, rtol=0)
+    ours = gpu_logits(model, tokens)
     squares, least = ((logits - expected).square().mean(-1) for logits in (ours, rounded))
-    if routed:
+    if getattr(model.config.architecture, "experts", None):
         assert squares.median() <= 1.5**2 * least.median()
         moved, others = (int(((logits - expected).abs().amax(-1) > 0.3).sum()) for logits in (ours, rounded))
         assert moved <= len(tokens) // 5 + others
@@ -64,10 +65,9 @@ def check(folder: Path, plain: Path) -> None:
         assert squares.mean() <= 1.5**2 * least.mean()
 
 
-def gpu_logits(folder: Path, tokens: list[int], dtype: torch.dtype) -> tuple[torch.Tensor, bool]:
-    """The logits [T, V] in float32 after each token, the last ten one by one; whether the model has a router."""
-    model = load_model(folder, device=GPU, dtype=dtype).model
+def gpu_logits(model: Model, tokens: list[int]) -> torch.Tensor:
+    """The logits [T, V] in float32 after each token, the last ten one by one."""
     run = PagedRun(model, sequences=1, longest=64)
     logits = torch.cat([run.step({0: tokens[:30]})[0], *(run.step({0: [token]})[0] for token in tokens[30:])])
-    assert (logits.device, logits.dtype) == (GPU, dtype)
-    return logits.float().cpu(), bool(getattr(model.config.architecture, "experts", None))
+    assert (logits.device, logits.dtype) == (GPU, model.dtype)
+    return logits.float().cpu()

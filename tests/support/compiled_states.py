@@ -14,10 +14,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from thothy_ai.kernels.triton.states import convolution, delta_rule, gated_norms, state_spaces
+from thothy_ai.kernels.triton.states.members import CHUNK
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
-CHUNK, UNALIGNED = 64, {"rows", "ends", "starts", "members", "tokens"}
+UNALIGNED = {"rows", "ends", "starts", "members", "tokens"}
 
 
 def shared_bytes(dtype: str, size: int) -> dict[str, int]:
@@ -30,7 +31,7 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     spaces = {**heads, "GROUPS": 2}
     chunked = {"BLOCK": min(32, width), "CHUNK": CHUNK, "EXACT": exact}
     delta = {**heads, **chunked, "BLOCK": min(64, width)}
-    channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": 256, "bias": None, "SILU": True}
+    channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": convolution._CHANNELS, "bias": None, "SILU": True}
     channels |= {"OF_CHANNEL": 1, "OF_TAP": 4 * size}
     cases = [
         (delta_rule._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
@@ -39,7 +40,7 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
         (state_spaces._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
         (state_spaces._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
         (convolution._convolve_kernel, channels, 1, 3),
-        (convolution._convolve_longer_kernel, {**channels, "TOKENS": 16}, 1, 3),
+        (convolution._convolve_longer_kernel, {**channels, "TOKENS": convolution._TOKENS}, 1, 3),
         (convolution._keep_inputs_kernel, channels, 1, 3),
         (gated_norms._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
         (gated_norms._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),

@@ -11,7 +11,7 @@ from thothy_ai.kernels.states import Convolution
 from thothy_ai.kernels.triton.states.arithmetic import silu
 from thothy_ai.kernels.triton.states.members import longer_members, run_length
 
-_CHANNELS = 128  # per program that convolves, of one warp
+_CHANNELS = 128  # per program of one warp; with more, fewer programs run at once
 _TOKENS = 8  # per program that convolves a longer member
 
 

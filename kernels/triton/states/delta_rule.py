@@ -20,7 +20,7 @@ from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES, goes_o
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 _EPS = tl.constexpr(1e-6)  # added to the squared length of a query or a key
-_SYSTEM_REGISTERS = 160  # per thread, so that a multiprocessor has three programs of 128 threads instead of two
+_SYSTEM_REGISTERS = 160  # per thread: a multiprocessor has three programs of 128 threads instead of two
 _SCAN_VALUES = 64  # per program that scans: what a warp group multiplies at a time
 
 
@@ -63,7 +63,7 @@ def gated_delta(
         grid = (len(longer), triton.cdiv(max(longer), CHUNK), heads)
         _systems_kernel[grid](
             *systems, *given, starts, *strides, key_heads, heads, keys, width, CHUNK, exact, num_warps=4,
-            maxnreg=None if exact else _SYSTEM_REGISTERS,
+            maxnreg=None if exact or width > 128 else _SYSTEM_REGISTERS,
         )  # fmt: skip
         block = min(power_of_two(values, MIN_DOT), _SCAN_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
@@ -192,8 +192,9 @@ def _systems_kernel(
         tl.store(scores + between, seen.to(dtype), mask=there[:, None])
         system = dot(k, tl.trans(k), dtype, EXACT) * since * (learns * of_k)[:, None]
         # Combine the inverses of two diagonal blocks, with the block between them, into that of a block twice as large.
-        # Keys have length 1, and tokens learn at rates of at most 1, so that no number exceeds 1: float16 has as many
-        # digits for them as TF32.
+        # A column of an inverse, or of its product with the block between, is what tokens add to a state that began as
+        # one key. Keys have length 1, and rates and decays are at most 1, so that a state only shrinks. As no number
+        # exceeds 1, float16 keeps as many digits as TF32.
         inverse = tl.where(later == earlier, 1.0, 0.0) - tl.where(
             (later % 2 == 1) & (later == earlier + 1), system, 0.0
         )

@@ -163,15 +163,22 @@ def test_a_state_space(
     torch.testing.assert_close(memory.cpu().double(), after, atol=5e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
-def test_the_gated_delta_rule_in_float16(scale: float, device: torch.device) -> None:
-    """Queries and keys are multiplied at any length before they are scaled: nothing overflows, and little is lost."""
+def test_the_gated_delta_rule_in_float16(scale: float, device: torch.device, *, repeated: bool) -> None:
+    """Queries and keys are multiplied at any length before they are scaled: nothing overflows, and little is lost. Keys
+    that repeat, learnt whole and never forgotten, make the systems that are hardest to invert.
+    """
     key_heads, heads, keys, values = 2, 6, 40, 33
     members, mixed = case("several chunks", 2 * key_heads * keys + heads * values)
     mixed[:, : 2 * key_heads * keys] *= scale
+    if repeated:
+        mixed[:, key_heads * keys : 2 * key_heads * keys] = mixed[0, key_heads * keys : 2 * key_heads * keys]
     mixed = mixed.to(device, torch.float16)
     learned, forgotten = normal(len(mixed), 2 * heads, seed=4).to(device, torch.float16).split(heads, dim=1)
     gates = DeltaGates(-normal(heads, seed=6).abs().to(device), normal(heads, seed=7).to(device))
+    if repeated:
+        learned, gates = learned.abs() + 10, DeltaGates(0 * gates.rate, gates.offset)
     before = normal(SLOTS, heads, values, keys, seed=5).to(device)
     memory, exact = before.clone(), before.clone()
     batch = members.batch(device)

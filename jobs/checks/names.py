@@ -47,9 +47,7 @@ def new_name(
     with_allowed = "\n".join([source, *allowed])
     known = _known(with_allowed)
     foreign = (detect.language(source) or language) != language
-    letters = [char for char in source[:2000] if char.isalpha()]
-    has_capitals = sum(char.lower() != char.upper() for char in letters) >= len(letters) / 2
-    transliterated = foreign and (not has_capitals or _is_latin(source) != _is_latin(text))
+    transliterated = foreign and (not _has_capitals(source) or _is_latin(source) != _is_latin(text))
     plain = _HASHTAG.sub(" ", text)
     if countries := _ordinary(language).countries:
         plain = countries.sub(lambda match: match[0].lower(), plain)
@@ -83,6 +81,13 @@ def _rejection(name: str, fault: str, text: str) -> Rejection:
     start = text.find(name)
     span = None if start < 0 else (start, start + len(name))
     return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} {fault}", span)
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _has_capitals(text: str) -> bool:
+    """Whether at least half of a text's letters are of scripts with capitals, judged by its beginning."""
+    letters = [char for char in text[:2000] if char.isalpha()]
+    return sum(char.lower() != char.upper() for char in letters) >= len(letters) / 2
 
 
 def _is_latin(text: str) -> bool:

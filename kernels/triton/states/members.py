@@ -41,3 +41,10 @@ def run_length(rows, ends, member, members):
         count += 1
         going = goes_on(rows, ends, member + count, members)
     return count
+
+
+@triton.jit
+def state_part(memory, row, head, value_at, key_at, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr):
+    """Where a row's state in one head is stored for some values [values, keys], and which of its numbers exist."""
+    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
+    return place, (value_at < VALUES)[:, None] & (key_at < KEYS)[None, :]

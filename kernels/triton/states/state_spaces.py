@@ -14,7 +14,14 @@ from torch import Tensor
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.states import SpaceGates
 from thothy_ai.kernels.triton.states.arithmetic import MIN_DOT, dot, softplus
-from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES, goes_on, longer_members, run_length
+from thothy_ai.kernels.triton.states.members import (
+    CHUNK,
+    DECODE_VALUES,
+    goes_on,
+    longer_members,
+    run_length,
+    state_part,
+)
 from thothy_ai.kernels.triton.tiles import power_of_two
 
 _SCAN_VALUES = 32  # per program that scans
@@ -45,17 +52,9 @@ def state_space(
     if longer := batch.query_lens[batch.num_decode :]:
         block, exact = min(power_of_two(values, MIN_DOT), _SCAN_VALUES), mixed.dtype == torch.float32
         _space_scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out,
-            *given,
-            *longer_members(batch),
-            *sizes,
-            block,
-            width,
-            CHUNK,
-            exact,
-            num_warps=4,
-            num_stages=1 if exact else 2,
-        )
+            out, *given, *longer_members(batch), *sizes, block, width, CHUNK, exact,
+            num_warps=4, num_stages=1 if exact else 2,
+        )  # fmt: skip
     return out
 
 
@@ -92,8 +91,7 @@ def _space_kernel(
     key_at = tl.arange(0, WIDTH)
     row = tl.load(rows + member).to(tl.int64)
     fresh = tl.load(ends + member) == 1
-    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
-    inside = (value_at < VALUES)[:, None] & (key_at < KEYS)[None, :]
+    place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
     kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     state = tl.where(fresh, 0.0, kept)
     leads = goes_on(rows, ends, member, members) == 0
@@ -123,8 +121,7 @@ def _space_scan_kernel(
     end = tl.load(starts + member + 1).to(tl.int64)
     row = tl.load(rows + member).to(tl.int64)
     fresh = tl.load(ends + member) == end - begin
-    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + column[None, :]
-    inside = (value_at < VALUES)[:, None] & (column < KEYS)[None, :]
+    place, inside = state_part(memory, row, head, value_at, column, HEADS, VALUES, KEYS)
     state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
     dtype = mixed.dtype.element_ty
     k_source = mixed + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS

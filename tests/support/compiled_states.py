@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from thothy_ai.kernels.triton.states import convolution, delta_rule, gated_norms, state_spaces
-from thothy_ai.kernels.triton.states.members import CHUNK
+from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
@@ -29,16 +29,17 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     types |= dict.fromkeys(("rate", "offset", "skip", "memory", "out", "factors"), "*fp32")
     heads = {"KEY_HEADS": 2, "HEADS": 4, "VALUES": size, "KEYS": size, "WIDTH": width}
     spaces = {**heads, "GROUPS": 2}
-    chunked = {"BLOCK": min(32, width), "CHUNK": CHUNK, "EXACT": exact}
-    delta = {**heads, **chunked, "BLOCK": min(64, width)}
+    decode, chunked = {"BLOCK": min(DECODE_VALUES, width)}, {"CHUNK": CHUNK, "EXACT": exact}
+    delta = {**heads, **chunked, "BLOCK": min(delta_rule._SCAN_VALUES, width)}
+    scanned = {**spaces, **chunked, "BLOCK": min(state_spaces._SCAN_VALUES, width)}
     channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": convolution._CHANNELS, "bias": None, "SILU": True}
     channels |= {"OF_CHANNEL": 1, "OF_TAP": 4 * size}
     cases = [
-        (delta_rule._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
+        (delta_rule._delta_kernel, {**heads, **decode}, 1, 3),
         (delta_rule._systems_kernel, delta, 4, 3),
         (delta_rule._scan_kernel, delta, 4, 1 if exact else 2),
-        (state_spaces._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
-        (state_spaces._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
+        (state_spaces._space_kernel, {**spaces, **decode}, 1, 3),
+        (state_spaces._space_scan_kernel, scanned, 4, 1 if exact else 2),
         (convolution._convolve_kernel, channels, 1, 3),
         (convolution._convolve_longer_kernel, {**channels, "TOKENS": convolution._TOKENS}, 1, 3),
         (convolution._keep_inputs_kernel, channels, 1, 3),

@@ -86,13 +86,17 @@ def _rejection(name: str, fault: str, text: str) -> Rejection:
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _has_capitals(text: str) -> bool:
     """Whether at least half of a text's letters are of scripts with capitals, judged by its beginning."""
-    letters = [char for char in text[:2000] if char.isalpha()]
+    letters = _first_letters(text)
     return sum(char.lower() != char.upper() for char in letters) >= len(letters) / 2
 
 
 def _is_latin(text: str) -> bool:
-    letters = [char for char in text[:2000] if char.isalpha()]
+    letters = _first_letters(text)
     return sum(char < _AFTER_LATIN for char in letters) > len(letters) / 2
+
+
+def _first_letters(text: str) -> list[str]:
+    return [char for char in text[:2000] if char.isalpha()]
 
 
 def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:

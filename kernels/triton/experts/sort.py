@@ -19,9 +19,8 @@ from torch import Tensor
 
 from thothy_ai.kernels.triton.tiles import power_of_two
 
-_CHUNK = 8192  # assignments at a time
-_LEAST = 512  # assignments
-_ELEMENTS = 1024  # of them for each warp
+_MIN_CHUNK, _CHUNK = 512, 8192  # assignments at a time
+_ELEMENTS = 1024  # of them for each warp; with fewer, programs have so many warps that not all run at once
 _TILES = tl.constexpr(128)  # at a time
 
 
@@ -47,7 +46,7 @@ def sort_by_expert(expert_ids: Tensor, experts: int, rows: int) -> Sorted:
         torch.empty(assignments, dtype=torch.int32, device=expert_ids.device),
         torch.empty(3, tiles, dtype=torch.int32, device=expert_ids.device),
     )
-    chunk = min(_CHUNK, power_of_two(assignments, _LEAST))
+    chunk = min(_CHUNK, power_of_two(assignments, _MIN_CHUNK))
     _sort_kernel[(experts,)](
         *found, expert_ids, assignments, experts, tiles, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // _ELEMENTS)
     )

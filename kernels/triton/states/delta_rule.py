@@ -166,9 +166,10 @@ def _systems_kernel(
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr,
     WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """For one chunk and head: the inverse of its system, times the learning rates, the scores of its queries, and what
-    the scan multiplies each token's products by: those of queries and keys, which have any length here, with the state
-    before the chunk, those of keys with the state after it, and what is left of the former state.
+    """Prepare one chunk of one head for the scan: the inverse of its system, times the learning rates; the scores of
+    its queries; and four factors for each token. Queries and keys are multiplied at any length, and the factors include
+    their reciprocal lengths. They are those of the query and of the key in the state before the chunk, that of the key
+    in the state after it, and what is left of the state before the chunk.
     """
     member, head = tl.program_id(0), tl.program_id(2)
     begin = tl.load(starts + member).to(tl.int64) + tl.program_id(1) * CHUNK

@@ -72,7 +72,8 @@ class Webhook:
 class Exported(Collector):
     """What a dispatcher exports of this reading, and which roles have a leader.
 
-    With their times, since a busy machine misses a scrape: samples without them end there, and as if nothing led.
+    Samples have timestamps, because a busy machine misses scrapes: otherwise a series would end at the first one that
+    is missed, as if nothing led.
     """
 
     def __init__(self) -> None:
@@ -114,7 +115,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         (tmp_path / "alerts.yml").write_text(yaml.dump(_quick_rules()))
         arguments = (f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.user-assets={ROOT / 'docs/runbooks'}")
         stack.enter_context(_running(programs / "prometheus", tmp_path, prometheus, arguments))
-        _wait(lambda: _is_quiet(prometheus))  # before its first scrape nothing leads: nobody is to be told
+        _wait(lambda: _is_quiet(prometheus))  # nothing leads before the first scrape, which must not be reported
         arguments = (f"--storage.path={tmp_path / 'am'}", "--cluster.listen-address=")
         stack.enter_context(_running(programs / "alertmanager", tmp_path, alertmanager, arguments))
         yield World(exported, webhook, alertmanager)

@@ -153,6 +153,12 @@ class Operations(Protocol):
         """
         ...
 
+    def copy_states(self, stack: Tensor, sources: Tensor, targets: Tensor, /) -> None:
+        """Copy slots `sources` [N] of `stack` [layers, slots, ...] to slots `targets` [N], both int32; no slot is in
+        both, unless it is copied to itself.
+        """
+        ...
+
     def gated_delta(
         self,
         mixed: Tensor,

@@ -306,8 +306,10 @@ class Runner:
         return Readback(importance)
 
     def _copy(self, copies: StateCopies) -> None:
-        if len(copies.targets) and self._model.config.recurrent:
-            self._cache.copy_states(*send(np.stack(copies), self._device).to(torch.int64))
+        if len(copies.targets):
+            sources, targets = send(np.stack(copies), self._device)
+            for stack in self._cache.stacks:
+                self._model.operations.copy_states(stack, sources, targets)
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the step's tokens at places `wanted` [R]."""

@@ -88,13 +88,6 @@ class KVCache:
         sources = shape.kv_sources or range(shape.num_layers)
         return cls(tuple(layers[source] for source in sources), tuple(stacks))
 
-    def copy_states(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy the states of slots `sources` [N] to `targets` [N] int64, in all layers; a source may be a target, and
-        is read before it is overwritten.
-        """
-        for stack in self.stacks:
-            stack.index_copy_(1, targets, stack.index_select(1, sources))
-
     @staticmethod
     def bytes_per_block(groups: LayerGroups, block_size: int, dtype: torch.dtype) -> int:
         """Bytes of one block of any group, over all its layers."""

@@ -47,6 +47,7 @@ class ReferenceOperations:
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
     rotate_and_cache_latents = staticmethod(latents.rotate_and_cache_latents)
     convolve = staticmethod(states.convolve)
+    copy_states = staticmethod(states.copy_states)
     gated_delta = staticmethod(states.gated_delta)
     gated_rms_norm = staticmethod(states.gated_rms_norm)
     state_space = staticmethod(states.state_space)

@@ -76,6 +76,13 @@ def convolve(
     return out
 
 
+def copy_states(stack: Tensor, sources: Tensor, targets: Tensor) -> None:
+    """Copy slots `sources` [N] of `stack` [layers, slots, ...] to slots `targets` [N], both int32; no slot is in both,
+    unless it is copied to itself.
+    """
+    stack[:, targets] = stack[:, sources]
+
+
 def gated_delta(
     mixed: Tensor,
     learned: Tensor,

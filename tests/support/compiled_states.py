@@ -13,20 +13,21 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from thothy_ai.kernels.triton.states import convolution, delta_rule, gated_norms, state_spaces
+from thothy_ai.kernels.triton.states import convolution, copies, delta_rule, gated_norms, state_spaces
 from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
-UNALIGNED = {"rows", "ends", "starts", "members", "tokens"}
+PLACES = ("rows", "ends", "starts", "sources", "targets")
+UNALIGNED = {*PLACES, "members", "tokens", "slots"}
 
 
 def shared_bytes(dtype: str, size: int) -> dict[str, int]:
     """Of one program of each kernel."""
     exact, width = dtype == "float32", triton.next_power_of_2(max(size, 16))
     own = ("mixed", "learned", "forgotten", "solved", "scores", "steps", "x", "weight", "inputs", "gate")
-    types = dict.fromkeys(own, FLOATS[dtype]) | dict.fromkeys(("rows", "ends", "starts"), "*i32") | {"eps": "fp32"}
-    types |= dict.fromkeys(("rate", "offset", "skip", "memory", "out", "factors"), "*fp32")
+    types = dict.fromkeys(own, FLOATS[dtype]) | dict.fromkeys(PLACES, "*i32") | {"eps": "fp32"}
+    types |= dict.fromkeys(("rate", "offset", "skip", "memory", "stack", "out", "factors"), "*fp32")
     heads = {"KEY_HEADS": 2, "HEADS": 4, "VALUES": size, "KEYS": size, "WIDTH": width}
     spaces = {**heads, "GROUPS": 2}
     decode, chunked = {"BLOCK": min(DECODE_VALUES, width)}, {"CHUNK": CHUNK, "EXACT": exact}
@@ -43,6 +44,7 @@ def shared_bytes(dtype: str, size: int) -> dict[str, int]:
         (convolution._convolve_kernel, channels, 1, 3),
         (convolution._convolve_longer_kernel, {**channels, "TOKENS": convolution._TOKENS}, 1, 3),
         (convolution._keep_inputs_kernel, channels, 1, 3),
+        (copies._copy_kernel, {"SIZE": size, "BLOCK": copies._BLOCK}, 4, 3),
         (gated_norms._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
         (gated_norms._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
     ]

@@ -250,5 +250,16 @@ def test_kernels_compile_for_a_gpu() -> None:
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     shared = dict(line.split() for line in ran.stdout.splitlines())
-    assert len(shared) == 20
+    assert len(shared) == 22
     assert max(map(int, shared.values())) <= 227 * 1024
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_states_are_copied_in_all_layers(dtype: torch.dtype, kernels, device: torch.device) -> None:
+    stack = normal(3, SLOTS, 2, 70, 33).to(dtype).to(device)
+    wanted = stack.clone()
+    wanted[:, [1, 8]] = stack[:, [5, 6]]
+    sources, targets = (torch.tensor(slots, dtype=torch.int32, device=device) for slots in ([5, 6, 3], [1, 8, 3]))
+    kernels.copy_states(stack, sources, targets)
+    assert torch.equal(stack, wanted)

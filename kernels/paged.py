@@ -34,7 +34,8 @@ class KVHeads(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The sizes that attention is built for: at most `max_rows` sequences per step, of at most `max_context` tokens.
+    """The sizes that attention is built for: at most `max_rows` sequences with one token per step, and contexts of at
+    most `max_context` tokens.
 
     `dtype` is the type of queries and results; the cache has the type `kv_dtype`, the same or fp8. `others` are the
     heads of layers without `num_kv_heads` heads of `head_dim`. `latent`: as in `KVHeads`.
@@ -150,6 +151,9 @@ class AttentionBatch:
     `group_sizes` [S] int32 is the group's
     size at its first member, and 0 elsewhere.
 
+    `keeps` [S] int32: the slot in which a recurrent layer keeps the state after a sequence's tokens of this step, or
+    -1; None: it keeps none. Read only for sequences with several tokens, which can be consecutive parts of one row.
+
     `query_lens` and `kv_lens` are the host's copies of the query lengths and of `context_lens`; a batch that is
     replayed from a graph has none, and decode sequences only.
     """
@@ -163,6 +167,7 @@ class AttentionBatch:
     num_decode: int
     query_lens: tuple[int, ...]
     kv_lens: tuple[int, ...]
+    keeps: Tensor | None = None
 
 
 Recurrence = Callable[["AttentionBatch", Tensor, Tensor], object]  # of a step's sequences, what is given, and out

@@ -4,7 +4,8 @@ A row's slot has the row's number. It has one state in every recurrent layer, wh
 A member at position 0 begins with an empty state, whatever its slot holds. Slots after the rows' keep copies of states
 for later.
 
-Members of one row can follow each other in a step, at consecutive positions, and are computed in that order.
+Members of one row can follow each other in a step, at consecutive positions, and are computed in that order. Those with
+several tokens can keep the state after them in a further slot (`AttentionBatch.keeps`).
 """
 
 from __future__ import annotations

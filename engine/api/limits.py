@@ -102,6 +102,11 @@ class EngineConfig:
         return self.max_sequence_tokens if self.keeps_all else self.max_context
 
     @property
+    def max_members(self) -> int:
+        """Maximum members of a step. Where states are kept, a prompt can have several, of at least two tokens."""
+        return self.max_rows + (self.token_budget // 2 if self.kept_states else 0)
+
+    @property
     def state_slots(self) -> int:
         """State slots: one per row, one for the padding row, and those for kept states."""
         return self.max_rows + 1 + self.kept_states if self.recurrent else 0

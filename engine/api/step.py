@@ -156,7 +156,7 @@ BANNED = -1e4  # far below any score, but finite: if a schema allows nothing els
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (
-    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 3 * "ii" + "iiiiii?"
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 2 * "ii" + "iiiiiii?"
 )  # in a step's bytes; the widest come first, so that all are aligned
 
 NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
@@ -167,6 +167,7 @@ NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
 NO_COPIES = StateCopies(*(np.zeros(0, np.int32) for _ in StateCopies._fields))
 NO_ADAPTERS = AdapterCopies(*(np.zeros(0, np.int32) for _ in AdapterCopies._fields))
 NO_ADAPTER = -1
+NOT_KEPT = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +177,10 @@ class Step:
     A member computes tokens `starts` to `starts + counts` of its row. If it `samples`, it then draws the next token,
     which the device writes to the row. `new_tokens` and `new_blocks` are written to the rows before the pass; with G
     groups of layers, row r has the block tables r * G to r * G + G - 1.
-    States are `restored` before the pass, and `kept` after it. If any member has an adapter, `adapters` has each
-    member's slot or NO_ADAPTER; otherwise it is empty. `placed` adapters are copied to their slots before the pass.
+    States are `restored` before the pass. If any state is kept, `keeps` has for each member the slot that receives the
+    state after its tokens, or NOT_KEPT; otherwise it is empty. A row's tokens can then be several consecutive members,
+    of at least two tokens each. If any member has an adapter, `adapters` has each member's slot or NO_ADAPTER;
+    otherwise it is empty. `placed` adapters are copied to their slots before the pass.
     `dropped`: how many tokens of a member's row were in blocks that its tables no longer have; a token's place in the
     tables is its position less these. Empty if no row has dropped any. The importance of the `weighed` blocks, which
     are full after the pass, is returned with the result.
@@ -195,8 +198,8 @@ class Step:
     new_blocks: RowUpdates = NO_UPDATES
     biases: RowBiases = NO_BIASES  # of the rows in `started`
     restored: StateCopies = NO_COPIES
-    kept: StateCopies = NO_COPIES
     placed: AdapterCopies = NO_ADAPTERS
+    keeps: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
     adapters: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
     dropped: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # [N], or empty
     weighed: Int32 = field(default_factory=lambda: NO_UPDATES.rows)  # block ids
@@ -220,6 +223,7 @@ class Step:
             starts=np.concatenate((self.starts, padding.starts)),
             counts=np.concatenate((self.counts, padding.counts)),
             samples=np.concatenate((self.samples, padding.samples)),
+            keeps=np.pad(self.keeps, (0, added), constant_values=NOT_KEPT) if len(self.keeps) else self.keeps,
             adapters=np.pad(self.adapters, (0, added), constant_values=NO_ADAPTER) if self.adapted else self.adapters,
             dropped=np.pad(self.dropped, (0, added)) if len(self.dropped) else self.dropped,
         )
@@ -249,6 +253,16 @@ class Step:
         """The place of each member's first token in its row's block tables [N]."""
         return self.starts - self.dropped if len(self.dropped) else self.starts
 
+    @property
+    def kept_after(self) -> StateCopies:
+        """The copies to be made after the pass: those of single-token members. Layers store the others themselves,
+        because more tokens of the row may follow in the step.
+        """
+        if not len(self.keeps):
+            return NO_COPIES
+        chosen = (self.keeps != NOT_KEPT) & (self.counts == 1)
+        return StateCopies(self.rows[chosen], self.keeps[chosen])
+
     @cached_property
     def num_sampling(self) -> int:
         """The number of members that sample, R."""
@@ -256,8 +270,9 @@ class Step:
 
     def to_bytes(self) -> bytes:
         """The columns' lengths and the columns, in this machine's byte order."""
-        members = (self.adapters, self.dropped, self.weighed, self.rows, self.starts, self.counts, self.samples)
-        updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.kept, *self.placed)
+        optional = (self.keeps, self.adapters, self.dropped, self.weighed)
+        members = (*optional, self.rows, self.starts, self.counts, self.samples)
+        updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.placed)
         columns = (*self.started, *self.biases, *self.groups, *updates, *members)
         lengths = np.array([len(column) for column in columns], np.int64)
         return b"".join(column.tobytes() for column in (lengths, *columns))
@@ -276,12 +291,12 @@ class Step:
         biases = RowBiases(*islice(left, len(RowBiases._fields)))
         groups = Groups(*islice(left, len(Groups._fields)))
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
-        restored, kept = (StateCopies(*islice(left, len(StateCopies._fields))) for _ in range(2))
+        restored = StateCopies(*islice(left, len(StateCopies._fields)))
         placed = AdapterCopies(*islice(left, len(AdapterCopies._fields)))
-        adapters, dropped, weighed, rows, starts, counts, samples = left
+        keeps, adapters, dropped, weighed, rows, starts, counts, samples = left
         return cls(
-            rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept, placed, adapters,
-            dropped, weighed,
+            rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, placed, keeps,
+            adapters, dropped, weighed,
         )  # fmt: skip
 
 

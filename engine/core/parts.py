@@ -35,16 +35,18 @@ class StepPart(NamedTuple):
     order: Int32
 
     def halves(self) -> tuple[StepPart, StepPart]:
-        """Two parts with half the tokens each, in the order to run; a member can be in both."""
+        """Two parts with half the tokens each, in the order to run; a member can be in both. Steps of recurrent models,
+        which restore and keep states, never get here: they are not repeatable.
+        """
         counts = self.step.counts[self.order]
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
         half, step = self._with(first, 0 * first), self.step
-        sent_before = ("started", "biases", "new_tokens", "new_blocks", "restored", "placed")
+        sent_before = ("started", "biases", "new_tokens", "new_blocks", "placed")
         sent = {name: getattr(step, name) for name in sent_before}
         rest = self._with(counts - first, first)
         return StepPart(replace(half.step, **sent), half.order), StepPart(
-            replace(rest.step, kept=step.kept, weighed=step.weighed), rest.order
+            replace(rest.step, weighed=step.weighed), rest.order
         )
 
     def _with(self, counts: Int32, skipped: Int32) -> StepPart:

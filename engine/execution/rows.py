@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api.step import Int32, RowUpdates, Step
+from thothy_ai.engine.api.step import NOT_KEPT, Int32, RowUpdates, Step
 from thothy_ai.engine.execution.transfers import send, send_into
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
-_COLUMNS = 7  # per member: row, start, place, count, shared tokens, size of the group beginning here, row to sample for
+# Per member: row, start, place, count, shared tokens, size of the group beginning here, row to sample for, and the slot
+# in which its state is kept.
+_COLUMNS = 8
 
 
 class StepInputs(NamedTuple):
@@ -40,8 +42,16 @@ class Rows:
     """
 
     def __init__(
-        self, max_rows: int, longest: int, block_size: int, tables: int, operations: Operations, device: torch.device
+        self,
+        max_rows: int,
+        max_members: int,
+        longest: int,
+        block_size: int,
+        tables: int,
+        operations: Operations,
+        device: torch.device,
     ) -> None:
+        """For steps of at most `max_members` members, and rows of at most `longest` tokens."""
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -49,7 +59,7 @@ class Rows:
         self.token_ids = zeros(max_rows + 1, longest + 1)
         self._tables = zeros(max_rows + 1, tables, -(-longest // block_size))
         self.block_tables = self._tables.unbind(1)
-        self._metadata = zeros((_COLUMNS + 1) * max_rows + 1)
+        self._metadata = zeros((_COLUMNS + 1) * max_members + 1)
         self.padding = max_rows
         self._block_size, self._operations = block_size, operations
         first = send([self.padding * self.token_ids.shape[1], 0], device)
@@ -77,7 +87,8 @@ class Rows:
             shared[first : first + size] = tokens
             sizes[first] = size
         # The columns, then the offsets of the members' tokens in the step [N + 1].
-        members = (step.rows, step.starts, step.places, step.counts, shared, sizes, self.sampling(step))
+        keeps = step.keeps if len(step.keeps) else np.full(step.num_members, NOT_KEPT)
+        members = (step.rows, step.starts, step.places, step.counts, shared, sizes, self.sampling(step), keeps)
         send_into(np.concatenate((*members, (0,), step.counts.cumsum()), dtype=np.int32), self._metadata)
 
     def sampling(self, step: Step) -> Int32:
@@ -95,7 +106,8 @@ class Rows:
         self, size: int, total: int, num_decode: int, query_lens: tuple[int, ...], kv_lens: tuple[int, ...]
     ) -> StepInputs:
         """The inputs of the sent step, with `size` members and `total` tokens."""
-        rows, starts, places, counts, shared, sizes, sampling = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
+        members = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
+        rows, starts, places, counts, shared, sizes, sampling, keeps = members
         query_starts = self._metadata[_COLUMNS * size : (_COLUMNS + 1) * size + 1]
         batch = AttentionBatch(
             block_tables=self.block_tables,
@@ -107,6 +119,7 @@ class Rows:
             num_decode=num_decode,
             query_lens=query_lens,
             kv_lens=kv_lens,
+            keeps=keeps,
         )
         columns = StepColumns(rows, starts, places, counts, query_starts)
         tokens = self._operations.step_tokens(self.token_ids, self._tables, columns, total, self._block_size)

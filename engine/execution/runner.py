@@ -103,7 +103,8 @@ class Runner:
         self._model, self._cache, self._attention, self._device = model, cache, attention, device
         use_device(device)
         self._max_rows, self._longest = rows, longest = config.max_rows, config.budgeted_context
-        self._rows = Rows(rows, longest, config.block_size, len(config.windows), model.operations, device)
+        tables, operations = len(config.windows), model.operations
+        self._rows = Rows(rows, config.max_members, longest, config.block_size, tables, operations, device)
         self._masks = MaskTable(rows, model.config.vocab_size, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
@@ -156,7 +157,7 @@ class Runner:
             last, rows, positions = send(columns, self._device).to(torch.int64)
             logits = self._model.logits(self._hidden(step, last))
             scores = Scores(logits[:sampling], rows[:sampling], positions[:sampling])
-        self._copy(step.kept)
+        self._copy(step.kept_after)
         importance = self._weigh(step.weighed) if len(step.weighed) else None
         timer.stop()
         self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays, importance=importance)

@@ -18,7 +18,7 @@ class KeptStates:
     def __init__(self, slots: range) -> None:
         self._free = list(reversed(slots))
         self._slots: OrderedDict[Chain, int] = OrderedDict()  # the least recently used first
-        self._new: set[Chain] = set()  # kept by the step being planned, so copied after its pass
+        self._new: set[Chain] = set()  # kept by the step being planned, so not there before its pass
         self._promised: dict[int, tuple[int, Sequence]] = {}  # by a prefix's hash: its tokens, its sequence
         self._fulfilled: list[int] = []  # by the step being planned
 

@@ -1,6 +1,6 @@
 """Sequences sorted by their prompts: prompts with a common prefix, at any depth, are neighbours.
 
-Prompts are compared by hashes of their prefixes, one per `_STRIDE` tokens, so that a long house prompt costs few
+Prompts are compared by hashes of their prefixes, one per `STRIDE` tokens, so that a long house prompt costs few
 comparisons. A collision only makes the order slightly worse.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_STRIDE = 32  # tokens; a shorter common beginning is chance
+STRIDE = 32  # tokens; a shorter common beginning is chance
 
 Path = tuple[int, ...]
 
@@ -31,8 +31,8 @@ def path_of(sequence: Sequence) -> Path:
     prompt, known = sequence.request.prompt, hash(sequence.request.salt)
     digest, adapted_from = sequence.branch.digest, sequence.adapted_from
     path = []
-    for end in range(_STRIDE, len(prompt) + 1, _STRIDE):
-        known = hash((known, prompt[end - _STRIDE : end], digest if end > adapted_from else ""))
+    for end in range(STRIDE, len(prompt) + 1, STRIDE):
+        known = hash((known, prompt[end - STRIDE : end], digest if end > adapted_from else ""))
         path.append(known)
     return tuple(path)
 
@@ -67,7 +67,7 @@ class PromptOrder:
         index, path, depths = bisect_left(self._places, place), place.path, set[int]()
         before, after = self._places[max(0, index - most) : index], self._places[index + 1 : index + 1 + most]
         for other in (*before, *after):
-            depths.add(common_length(path, other.path) * _STRIDE)
+            depths.add(common_length(path, other.path) * STRIDE)
         return depths
 
     def sharing(self, prefix: Path) -> Iterator[PromptPlace]:

@@ -29,7 +29,6 @@ _MAX_DISPLACED = 4  # times that a sequence may be preempted for a higher priori
 # While interactive sequences run, batch prompts get the first fraction of the token budget; if interactive prompts take
 # the rest, they get as little as the second.
 _BATCH_SHARE, _LEAST_BATCH_SHARE = 5, 32
-_MIN_BLOCKS = 4  # saved by a kept state; to compute fewer is faster than to end a step at the border
 
 
 class Scheduler:
@@ -160,13 +159,11 @@ class Scheduler:
             or end >= (sequence.registered + 1) * self._config.block_size
             or end > sequence.num_blocks * self._config.block_size
             or sequence.finish_reason is not None
-            or sequence.borders
             or not self._groups.has(sequence)  # nor has one with a budget joined any
         ):
             return False
         sequence.computed = end
         sequence.pending = pending + 1
-        sequence.in_flight += 1
         builder.add(sequence, computed, 1, samples=True)
         return True
 
@@ -352,8 +349,8 @@ class Scheduler:
         size, last = self._config.block_size, sequence.computed
         borders = []
         for shared in sorted({found * size, *self._waiting.shared(sequence)}):
-            border = min(shared, sequence.known - 1) // size * size
-            if border >= last + _MIN_BLOCKS * size:
+            border = min(shared, sequence.prompt_tokens - 1) // size * size
+            if border > last:
                 borders.append(border)
                 last = border
         return borders
@@ -384,7 +381,9 @@ class Scheduler:
         return max(self._config.most_blocks(length, count), sequence.num_held)
 
     def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
-        """Add the sequence's tokens up to `end` to the step, and count them as computed for later steps."""
+        """Add the sequence's tokens up to `end` to the step, as several members if it keeps its state on the way, and
+        count them as computed for later steps.
+        """
         start = sequence.computed
         count = end - start
         if start < sequence.prompt_tokens:
@@ -393,7 +392,15 @@ class Scheduler:
         sequence.computed = end
         self._prompts_follow |= not samples
         sequence.pending += samples
-        sequence.in_flight += 1
+        while sequence.borders and (border := sequence.borders[0]) <= end:
+            self._tables.register(sequence, border)
+            slot = self._states.keep(sequence, self._chain_at(sequence, border))
+            if slot is None:
+                continue
+            builder.keep(sequence.row, border, slot)
+            if border < end:
+                builder.add(sequence, start, border - start, samples=False)
+                start = border
         if (kept := sequence.budget) is not None:
             if end % kept.stride == 0:
                 numbers, last = kept.fill(end), (end - sequence.dropped) // self._config.block_size
@@ -402,13 +409,9 @@ class Scheduler:
             self._tables.register(sequence, end)
         if count > 1 and self._windowed:
             self._passed.append(sequence)
-        if sequence.borders and end == sequence.borders[0]:
-            slot = self._states.keep(sequence, self._chain_at(sequence, end))
-            if slot is not None:
-                builder.keep(sequence.row, slot)
         if count == 1 and start >= sequence.prompt_tokens and sequence.budget is None:
             self._groups.join(sequence)
-        builder.add(sequence, start, count, samples=samples)
+        builder.add(sequence, start, end - start, samples=samples)
 
     def _preempt(self, sequence: Sequence, other: Sequence) -> None:
         """Release a running sequence's blocks and row for `other`, and put it first in the queue to start again."""

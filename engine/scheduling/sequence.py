@@ -33,7 +33,7 @@ class Sequence:
     the first `released` of them, which can belong to others by now; the sequence holds the other `num_held`.
 
     States: in a recurrent model the sequence begins with the state in slot `restored`, if any, and keeps its state at
-    each of the `borders`, which are ascending numbers of tokens that it has not reached yet.
+    each of the `borders`, which are ascending numbers of prompt tokens that it has not reached yet.
 
     Budget: a sequence with a `budget` drops blocks, which held `dropped` tokens so far. The place of a token in the
     tables is its position less these.
@@ -134,14 +134,24 @@ class Sequence:
         )
 
     def until(self, end: int) -> int:
-        """Where the next step must stop computing: `end` or the next border before it. Tokens of the base model and
-        tokens of an adapter are in different steps.
+        """Where the next step must stop computing: at `end` or before. Tokens of the base model and of an adapter are
+        in different steps. A single token next to a border gets a step of its own, since single-token members are
+        computed before longer ones.
         """
         if self.budget is not None:
             end = min(end, self.budget.border_after(self.computed))
         if self.computed < self.adapted_from:
             end = min(end, self.adapted_from)
-        return min(end, self.borders[0]) if self.borders else end
+        start = self.computed
+        for border in self.borders:
+            if border >= end:
+                break
+            if border - start == 1:
+                return border if start == self.computed else start
+            if end - border == 1:
+                return border
+            start = border
+        return end
 
     def adapt(self, adapter: Adapter, block_size: int) -> None:
         """Set the adapter, before the sequence is queued; InvalidRequestError if the prompt does not activate it."""

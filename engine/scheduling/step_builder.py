@@ -17,6 +17,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from thothy_ai.engine.api.step import (
     NO_ADAPTER,
     NO_GROUPS,
     NO_UPDATES,
+    NOT_KEPT,
     AdapterCopies,
     Groups,
     Int32,
@@ -86,7 +88,7 @@ class StepBuilder:
         self._admitted: list[Sequence] = []
         self._tokens, self._blocks = _Updates(), _Updates()
         self._restored: dict[int, int] = {}  # source slot by target slot
-        self._kept: dict[int, int] = {}
+        self._kept: dict[int, tuple[int, int]] = {}  # row, and its number of tokens, by slot
         self._adapted = False
         self._budgeted = False
         self._weighed: list[tuple[KVBudget, range]] = []
@@ -118,6 +120,7 @@ class StepBuilder:
         if known > sent or sequence.num_blocks > sequence.blocks_sent:
             self._send(sequence, sent, sequence.tokens[sent:])
         sequence.tokens_sent = start + count + 1 if samples else max(sent, known)
+        sequence.in_flight += 1
         self._adapted |= sequence.adapter is not None and start >= sequence.adapted_from
         self._budgeted |= sequence.budget is not None
         self._members.append((sequence, sequence.row, start, count, samples, start < sequence.prompt_tokens))
@@ -141,9 +144,9 @@ class StepBuilder:
         """Begin the row with the state in `slot`."""
         self._restored[row] = slot
 
-    def keep(self, row: int, slot: int) -> None:
-        """Keep the row's state after the step in `slot`."""
-        self._kept[slot] = row
+    def keep(self, row: int, tokens: int, slot: int) -> None:
+        """Keep the row's state after its first `tokens` tokens, where a member ends, in `slot`."""
+        self._kept[slot] = row, tokens
 
     def weigh(self, budget: KVBudget, numbers: range, blocks: list[int]) -> None:
         """Have the importance of a sequence's blocks returned, which have these numbers and are full after the step."""
@@ -192,13 +195,13 @@ class StepBuilder:
             self._blocks.columns(),
             RowBiases.of(starting),
             StateCopies.of(self._restored),
-            StateCopies.of(self._kept),
             AdapterCopies.of(placed or {}),
+            self._keeps(rows, starts, counts) if self._kept else NO_UPDATES.rows,
             _slots(sequences, starts) if self._adapted else NO_UPDATES.rows,
             _dropped(sequences) if self._budgeted else NO_UPDATES.rows,
             np.array(self._weighed_blocks, np.int32) if self._weighed else NO_UPDATES.rows,
         )
-        planned, in_prefill = [member[0] for member in self._members], np.array(prefill, np.bool_)
+        planned, in_prefill = [*dict.fromkeys(member[0] for member in self._members)], np.array(prefill, np.bool_)
         admitted, weighed = tuple(self._admitted), tuple(self._weighed)
         return ScheduledStep(step, sequences, in_prefill, admitted, planned, self._drafts, weighed)
 
@@ -218,6 +221,12 @@ class StepBuilder:
             groups += prefix_groups.of_one(len(ordered), len(own), own[0][2])
             ordered += own
         return ordered, groups
+
+    def _keeps(self, rows: Seq[int], starts: Seq[int], counts: Seq[int]) -> Int32:
+        """The slots in which the members' states are kept."""
+        slots = {kept: slot for slot, kept in self._kept.items()}
+        ends = zip(rows, map(add, starts, counts), strict=True)
+        return np.array([slots.get(end, NOT_KEPT) for end in ends], np.int32)
 
 
 def _slots(sequences: Seq[Sequence], starts: Seq[int]) -> Int32:

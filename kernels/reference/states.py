@@ -20,9 +20,12 @@ _EPS = 1e-6  # beside the squared length of a query or a key
 
 
 class _Run(NamedTuple):
-    """R rows with as many tokens each. `tokens` [R, n] are their places in the step, `fresh` [R] says which begin."""
+    """R rows with as many tokens each. `tokens` [R, n] are their places in the step, `fresh` [R] says which begin.
+    States after the tokens go to slots `targets`: R, or any number if there is one row.
+    """
 
     rows: Tensor
+    targets: Tensor
     tokens: Tensor
     fresh: Tensor
 
@@ -66,10 +69,10 @@ def convolve(
     """
     out = x.new_empty(x.shape) if out is None else out
     kept = inputs.shape[1]
-    for rows, tokens, fresh in _runs(batch, x.device):
+    for rows, targets, tokens, fresh in _runs(batch, x.device):
         before = inputs[rows].masked_fill(fresh[:, None, None], 0.0)
         span = torch.cat((before, x[tokens]), dim=1)
-        inputs[rows] = span[:, span.shape[1] - kept :]
+        inputs[targets] = span[:, span.shape[1] - kept :]
         weight = convolution.weight.unsqueeze(1)
         mixed = functional.conv1d(span.transpose(1, 2), weight, convolution.bias, groups=x.shape[1])
         out[tokens] = (functional.silu(mixed) if convolution.silu else mixed).transpose(1, 2)
@@ -110,14 +113,14 @@ def gated_delta(
     learned = learned.float().sigmoid()
     if out is None:
         out = torch.empty_like(v, memory_format=torch.contiguous_format)
-    for rows, tokens, fresh in _runs(batch, mixed.device):
+    for rows, targets, tokens, fresh in _runs(batch, mixed.device):
         state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
         for begin in range(0, tokens.shape[1], _CHUNK):
             some = tokens[:, begin : begin + _CHUNK]
             chunk = _Chunk(*(each[some].transpose(1, 2) for each in (q, k, v, decay, learned)))
             made, state = chunk.read(state)
             out[some] = made.transpose(1, 2)
-        memory[rows] = state.to(memory.dtype)
+        memory[targets] = state.to(memory.dtype)
     return out
 
 
@@ -140,14 +143,14 @@ def state_space(
     step = functional.softplus(steps.float() + gates.offset)
     if out is None:
         out = torch.empty_like(v, memory_format=torch.contiguous_format)
-    for rows, tokens, fresh in _runs(batch, mixed.device):
+    for rows, targets, tokens, fresh in _runs(batch, mixed.device):
         state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
         for begin in range(0, tokens.shape[1], _CHUNK):
             some = tokens[:, begin : begin + _CHUNK]
             chunk = _Chunk(*(each[some].transpose(1, 2) for each in (q, k, v, gates.rate * step, step)))
             made, state = chunk.read_sums(state)
             out[some] = made.transpose(1, 2) + gates.skip[:, None] * v[some]
-        memory[rows] = state.to(memory.dtype)
+        memory[targets] = state.to(memory.dtype)
     return out
 
 
@@ -174,18 +177,24 @@ def _since(ages: Tensor) -> Tensor:
 
 
 def _runs(batch: AttentionBatch, device: torch.device) -> Iterator[_Run]:
-    """The step's tokens by row: rows with one token together, others each by itself, in the step's order."""
-    runs: list[tuple[int, int, int, int]] = []  # row, first position, first token, tokens
+    """The step's tokens by row: rows with one token together, others each by itself, in the step's order. A run of
+    several tokens ends where its state is kept, which then has two targets.
+    """
+    runs: list[tuple[int, int, int, int, int]] = []  # row, first position, first token, tokens, slot for its state
     place = 0
-    for row, count, end in zip(batch.rows.tolist(), batch.query_lens, batch.kv_lens, strict=True):
-        last = runs[-1] if runs else (-1, 0, 0, 0)
-        if last[0] == row and last[1] + last[3] == end - count:
-            runs[-1] = (*last[:3], last[3] + count)
+    keeps = [-1] * len(batch.query_lens) if batch.keeps is None else batch.keeps.tolist()
+    for row, count, end, kept in zip(batch.rows.tolist(), batch.query_lens, batch.kv_lens, keeps, strict=True):
+        last = runs[-1] if runs else (-1, 0, 0, 0, -1)
+        if last[0] == row and last[1] + last[3] == end - count and last[4] < 0:
+            runs[-1] = (*last[:3], last[3] + count, kept)
         else:
-            runs.append((row, end - count, place, count))
+            runs.append((row, end - count, place, count, kept))
         place += count
     singles = [run for run in runs if run[3] == 1]
     for some in filter(None, ([*singles], *([run] for run in runs if run[3] > 1))):
-        rows, starts, places, counts = zip(*some, strict=True)
+        rows, starts, places, counts, slots = zip(*some, strict=True)
         tokens = torch.tensor(places, device=device).unsqueeze(1) + torch.arange(counts[0], device=device)
-        yield _Run(torch.tensor(rows, device=device), tokens, torch.tensor(starts, device=device) == 0)
+        sources, fresh = torch.tensor(rows, device=device), torch.tensor(starts, device=device) == 0
+        kept = counts[0] > 1 and slots[0] >= 0
+        targets = torch.tensor([*rows, *slots], device=device) if kept else sources
+        yield _Run(sources, targets, tokens, fresh)

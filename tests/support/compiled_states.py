@@ -18,7 +18,7 @@ from thothy_ai.kernels.triton.states.members import CHUNK, DECODE_VALUES
 
 FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
 HOPPER = 90
-PLACES = ("rows", "ends", "starts", "sources", "targets")
+PLACES = ("rows", "ends", "starts", "keeps", "sources", "targets")
 UNALIGNED = {*PLACES, "members", "tokens", "slots"}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.states import Convolution
 from thothy_ai.kernels.triton.states.arithmetic import silu
-from thothy_ai.kernels.triton.states.members import longer_members, run_length
+from thothy_ai.kernels.triton.states.members import LongerMembers, longer_run_length, member_continues, run_length
 
 _CHANNELS = 128  # per program of one warp; with more, fewer programs run at once
 _TOKENS = 8  # per program that convolves a longer member
@@ -32,10 +32,10 @@ def convolve(
             out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, *settings, num_warps=1
         )
     if longer := batch.query_lens[batch.num_decode :]:
-        rows, ends, starts = longer_members(batch)
+        members = LongerMembers.of(batch)
         grid = (len(longer), triton.cdiv(max(longer), _TOKENS), parts)
-        _convolve_longer_kernel[grid](out, x, *weights, rows, ends, starts, *state, *settings, _TOKENS, num_warps=1)
-        _keep_inputs_kernel[(len(longer), parts)](x, rows, ends, starts, *state, num_warps=1)
+        _convolve_longer_kernel[grid](out, x, *weights, *members[:-1], *state, *settings, _TOKENS, num_warps=1)
+        _keep_inputs_kernel[(len(longer), parts)](x, *members, *state, num_warps=1)
     return out
 
 
@@ -84,21 +84,21 @@ def _convolve_kernel(
             total = silu(total)
         tl.store(out + (first + count) * CHANNELS + channel, total.to(out.dtype.element_ty), mask=inside)
     if run > 0:
-        _keep(x, x_token, kept, first, run, fresh, channel, inside, CHANNELS, WIDTH)
+        _keep(x, x_token, kept, kept, first, run, fresh, channel, inside, CHANNELS, WIDTH)
 
 
 @triton.jit
-def _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS: tl.constexpr, WIDTH: tl.constexpr):
-    """Replace the kept inputs by the last of a run of `count` tokens; older ones move up."""
+def _keep(x, x_token, kept, into, first, count, fresh, channel, inside, CHANNELS: tl.constexpr, WIDTH: tl.constexpr):
+    """Keep the last inputs of a run's first `count` tokens in `into`, which may be where earlier ones are kept."""
     for place in tl.static_range(WIDTH - 1):
         at = count - (WIDTH - 1) + place
         value = _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
-        tl.store(kept + place * CHANNELS + channel, value.to(kept.dtype.element_ty), mask=inside)
+        tl.store(into + place * CHANNELS + channel, value.to(into.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+@triton.jit(do_not_specialize=["members"], do_not_specialize_on_alignment=["rows", "ends", "starts"])
 def _convolve_longer_kernel(
-    out, x, weight, bias, rows, ends, starts, inputs, x_token, slot,
+    out, x, weight, bias, members, rows, ends, starts, inputs, x_token, slot,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr,
     OF_CHANNEL: tl.constexpr, OF_TAP: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
@@ -110,7 +110,15 @@ def _convolve_longer_kernel(
     count = tl.load(starts + member + 1) - first
     if begin < count:
         row = tl.load(rows + member).to(tl.int64)
+        run = first  # where the row's tokens begin in the step
         fresh = tl.load(ends + member) == count
+        if begin == 0:
+            going = member_continues(rows, ends, starts, member, members)
+            while going:
+                member -= 1
+                going = member_continues(rows, ends, starts, member, members)
+            run = tl.load(starts + member).to(tl.int64)
+            fresh = tl.load(ends + member) == tl.load(starts + member + 1) - run
         least = tl.zeros([BLOCK], tl.float32)
         if bias is not None:
             least += tl.load(bias + channel, mask=inside, other=0.0).to(tl.float32)
@@ -119,8 +127,8 @@ def _convolve_longer_kernel(
             factor = tl.load(weight + channel * OF_CHANNEL + tap * OF_TAP, mask=inside, other=0.0)
             factors = _appended(factors, factor.to(tl.float32))
             if tap > 0:
-                at = begin + tap - WIDTH
-                value = _input(x, x_token, inputs + row * slot, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
+                at = first - run + begin + tap - WIDTH
+                value = _input(x, x_token, inputs + row * slot, run, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
                 seen = _appended(seen, value)
         for each in tl.static_range(TOKENS):
             at = begin + each
@@ -134,9 +142,12 @@ def _convolve_longer_kernel(
             tl.store(place, total.to(out.dtype.element_ty), mask=inside & (at < count))
 
 
-@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+@triton.jit(
+    do_not_specialize=["members"],
+    do_not_specialize_on_alignment=["rows", "ends", "starts", "keeps"],
+)
 def _keep_inputs_kernel(
-    x, rows, ends, starts, inputs, x_token, slot,
+    x, members, rows, ends, starts, keeps, inputs, x_token, slot,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Runs after the convolution, which reads the inputs replaced here."""
@@ -144,6 +155,15 @@ def _keep_inputs_kernel(
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     row = tl.load(rows + member).to(tl.int64)
     first = tl.load(starts + member).to(tl.int64)
-    count = tl.load(starts + member + 1) - first
-    fresh = tl.load(ends + member) == count
-    _keep(x, x_token, inputs + row * slot, first, count, fresh, channel, channel < CHANNELS, CHANNELS, WIDTH)
+    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - first
+    kept, inside = inputs + row * slot, channel < CHANNELS
+    run = longer_run_length(rows, ends, starts, member, members)
+    if keeps is not None:
+        for each in range(member, member + run):
+            target, count = tl.load(keeps + each).to(tl.int64), tl.load(starts + each + 1) - first
+            _keep(
+                x, x_token, kept, inputs + target * slot, first, count, fresh, channel, inside & (target >= 0),
+                CHANNELS, WIDTH,
+            )  # fmt: skip
+    count = tl.load(starts + member + run) - first
+    _keep(x, x_token, kept, kept, first, count, fresh, channel, inside & (run > 0), CHANNELS, WIDTH)

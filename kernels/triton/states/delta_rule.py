@@ -2,8 +2,8 @@
 
 Members with a single token are computed in place: a program owns a part of one row's state in one head. What a token
 adds to a state depends on the additions of the tokens before it. This gives a triangular system for each chunk and
-head; all systems are inverted in parallel, and then a program goes through a member's chunks with a part of the state
-in registers.
+head; all systems are inverted in parallel, and then a program goes through a row's chunks with a part of the state in
+registers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from thothy_ai.kernels.triton.states.arithmetic import MIN_DOT, dot, softplus
 from thothy_ai.kernels.triton.states.members import (
     CHUNK,
     DECODE_VALUES,
-    goes_on,
-    longer_members,
+    LongerMembers,
+    longer_run_length,
     run_length,
     state_part,
+    token_continues,
 )
 from thothy_ai.kernels.triton.tiles import power_of_two
 
@@ -63,18 +64,18 @@ def gated_delta(
             num_warps=1,
         )  # fmt: skip
     if longer := batch.query_lens[batch.num_decode :]:
-        rows, ends, starts = longer_members(batch)
+        members = LongerMembers.of(batch)
         factors = mixed.new_empty(4, heads, tokens, dtype=torch.float32)
         systems = (*mixed.new_empty(2, tokens, heads, CHUNK), factors, tokens)
         exact = mixed.dtype == torch.float32
         grid = (len(longer), triton.cdiv(max(longer), CHUNK), heads)
         _systems_kernel[grid](
-            *systems, *given, starts, *strides, key_heads, heads, keys, width, CHUNK, exact, num_warps=4,
+            *systems, *given, members.starts, *strides, key_heads, heads, keys, width, CHUNK, exact, num_warps=4,
             maxnreg=None if exact or width > 128 else _SYSTEM_REGISTERS,
         )  # fmt: skip
         block = min(power_of_two(values, MIN_DOT), _SCAN_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out, mixed, *systems, memory, rows, ends, starts, strides[0], *sizes, block, width, CHUNK, exact,
+            out, mixed, *systems, memory, *members, strides[0], *sizes, block, width, CHUNK, exact,
             num_warps=4, num_stages=1 if exact else 2,
         )  # fmt: skip
     return out
@@ -132,7 +133,7 @@ def _delta_kernel(
     place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
     kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     state = tl.where(fresh, 0.0, kept)
-    leads = goes_on(rows, ends, member, members) == 0
+    leads = token_continues(rows, ends, member, members) == 0
     state = _delta_token(
         state, out, mixed, learned, forgotten, rate, offset, member.to(tl.int64), head, value_at, key_at, leads,
         mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
@@ -212,13 +213,16 @@ def _systems_kernel(
         tl.store(solved + between, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
 
 
-@triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=["rows", "ends", "starts"])
+@triton.jit(
+    do_not_specialize=["tokens", "members"],
+    do_not_specialize_on_alignment=["rows", "ends", "starts", "keeps"],
+)
 def _scan_kernel(
-    out, mixed, solved, scores, factors, tokens, memory, rows, ends, starts, mixed_token,
+    out, mixed, solved, scores, factors, tokens, memory, members, rows, ends, starts, keeps, mixed_token,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A member's chunks, one after the other, for some of a head's values.
+    """The chunks of a member and of those that continue its row, one after the other, for some of a head's values.
 
     All is transposed, values by tokens: the state, and each result in turn, is the left operand of the next product and
     stays in registers. The right operands stay as they were loaded, in shared memory; products are multiplied by what
@@ -226,33 +230,40 @@ def _scan_kernel(
     """
     member, head = tl.program_id(0), tl.program_id(1)
     value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
-    begin = tl.load(starts + member).to(tl.int64)
-    end = tl.load(starts + member + 1).to(tl.int64)
+    run = longer_run_length(rows, ends, starts, member, members)
     row = tl.load(rows + member).to(tl.int64)
-    fresh = tl.load(ends + member) == end - begin
+    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - tl.load(starts + member)
     place, inside = state_part(memory, row, head, value_at, column, HEADS, VALUES, KEYS)
+    inside &= run > 0
     state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
     dtype = mixed.dtype.element_ty
     source = mixed + head // (HEADS // KEY_HEADS) * KEYS
     v_source = mixed + 2 * KEY_HEADS * KEYS + head * VALUES
     own, part = factors + head.to(tl.int64) * tokens, HEADS * tokens
-    for first in range(begin, end, CHUNK):
-        token = first + tl.arange(0, CHUNK)
-        there = token < end
-        q = _keyed(source, token, mixed_token, column, there, KEYS)
-        k = _keyed(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
-        has_value = (value_at < VALUES)[:, None] & there[None, :]
-        v = tl.load(v_source + token[None, :] * mixed_token + value_at[:, None], mask=has_value, other=0.0)
-        of_q = tl.load(own + token, mask=there, other=0.0)[None, :]
-        of_k = tl.load(own + part + token, mask=there, other=0.0)[None, :]
-        added_by = tl.load(own + 2 * part + token, mask=there, other=0.0)[None, :]
-        left = tl.load(own + 3 * part + tl.minimum(first + CHUNK, end) - 1)
-        between = (token[:, None] * HEADS + head) * CHUNK + tl.arange(0, CHUNK)[None, :]
-        inverse = tl.load(solved + between, mask=there[:, None], other=0.0)
-        seen = tl.load(scores + between, mask=there[:, None], other=0.0)
-        missing = v.to(tl.float32) - of_k * dot(state, tl.trans(k), dtype, EXACT)
-        added = dot(missing, tl.trans(inverse), dtype, EXACT)
-        read = of_q * dot(state, tl.trans(q), dtype, EXACT) + dot(added, tl.trans(seen), dtype, EXACT)
-        tl.store(out + (token[None, :] * HEADS + head) * VALUES + value_at[:, None], read, mask=has_value)
-        state = left * state + dot(added_by * added, k, dtype, EXACT)
+    for each in range(member, member + run):
+        begin = tl.load(starts + each).to(tl.int64)
+        end = tl.load(starts + each + 1).to(tl.int64)
+        for first in range(begin, end, CHUNK):
+            token = first + tl.arange(0, CHUNK)
+            there = token < end
+            q = _keyed(source, token, mixed_token, column, there, KEYS)
+            k = _keyed(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+            has_value = (value_at < VALUES)[:, None] & there[None, :]
+            v = tl.load(v_source + token[None, :] * mixed_token + value_at[:, None], mask=has_value, other=0.0)
+            of_q = tl.load(own + token, mask=there, other=0.0)[None, :]
+            of_k = tl.load(own + part + token, mask=there, other=0.0)[None, :]
+            added_by = tl.load(own + 2 * part + token, mask=there, other=0.0)[None, :]
+            left = tl.load(own + 3 * part + tl.minimum(first + CHUNK, end) - 1)
+            between = (token[:, None] * HEADS + head) * CHUNK + tl.arange(0, CHUNK)[None, :]
+            inverse = tl.load(solved + between, mask=there[:, None], other=0.0)
+            seen = tl.load(scores + between, mask=there[:, None], other=0.0)
+            missing = v.to(tl.float32) - of_k * dot(state, tl.trans(k), dtype, EXACT)
+            added = dot(missing, tl.trans(inverse), dtype, EXACT)
+            read = of_q * dot(state, tl.trans(q), dtype, EXACT) + dot(added, tl.trans(seen), dtype, EXACT)
+            tl.store(out + (token[None, :] * HEADS + head) * VALUES + value_at[:, None], read, mask=has_value)
+            state = left * state + dot(added_by * added, k, dtype, EXACT)
+        if keeps is not None:
+            slot = tl.load(keeps + each).to(tl.int64)
+            kept, _ = state_part(memory, slot, head, value_at, column, HEADS, VALUES, KEYS)
+            tl.store(kept, state.to(memory.dtype.element_ty), mask=inside & (slot >= 0))
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)

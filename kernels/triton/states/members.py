@@ -1,10 +1,12 @@
 """The members of a step, as recurrent layers compute them: single tokens in place, longer members in chunks.
 
-A member with a single token may be followed by others that are consecutive tokens of its row: the first one's program
-computes them all.
+A member may be followed by others that continue its row: with a single token each, if it has a single token, and with
+several, if it has several. The first one's program computes them all.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -16,14 +18,27 @@ CHUNK = 64  # tokens
 DECODE_VALUES = 16  # of a head per program of one warp, whose sums wait for no other warp
 
 
-def longer_members(batch: AttentionBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and ends of the members with several tokens, and where their tokens begin in the step."""
-    first = batch.num_decode
-    return batch.rows[first:], batch.context_lens[first:], batch.query_starts[first:]
+class LongerMembers(NamedTuple):
+    """The members with several tokens: their number, rows, the positions where they end, where their tokens begin in
+    the step, and the slots in which their states are kept, if any are.
+    """
+
+    number: int
+    rows: Tensor
+    ends: Tensor
+    starts: Tensor
+    keeps: Tensor | None
+
+    @classmethod
+    def of(cls, batch: AttentionBatch) -> LongerMembers:
+        first = batch.num_decode
+        keeps = None if batch.keeps is None else batch.keeps[first:]
+        number = len(batch.query_lens) - first
+        return cls(number, batch.rows[first:], batch.context_lens[first:], batch.query_starts[first:], keeps)
 
 
 @triton.jit
-def goes_on(rows, ends, member, members):
+def token_continues(rows, ends, member, members):
     """Whether the member's token follows the one before it in the step, in the same row."""
     there = (member > 0) & (member < members)
     row = tl.load(rows + member, mask=there, other=-1)
@@ -36,10 +51,32 @@ def goes_on(rows, ends, member, members):
 def run_length(rows, ends, member, members):
     """The number of consecutive tokens of one row from this member on; 0 if it follows another of the row."""
     count = 0
-    going = goes_on(rows, ends, member, members) == 0
+    going = token_continues(rows, ends, member, members) == 0
     while going:
         count += 1
-        going = goes_on(rows, ends, member + count, members)
+        going = token_continues(rows, ends, member + count, members)
+    return count
+
+
+@triton.jit
+def member_continues(rows, ends, starts, member, members):
+    """Whether a member with several tokens continues the row of the one before it."""
+    there = (member > 0) & (member < members)
+    row = tl.load(rows + member, mask=there, other=-1)
+    before = tl.load(rows + member - 1, mask=there, other=-2)
+    count = tl.load(starts + member + 1, mask=there, other=0) - tl.load(starts + member, mask=there, other=0)
+    begin = tl.load(ends + member, mask=there, other=0) - count
+    return (row == before) & (begin == tl.load(ends + member - 1, mask=there, other=0))
+
+
+@triton.jit
+def longer_run_length(rows, ends, starts, member, members):
+    """The number of members with several tokens that continue one row, from this one on; 0 if it continues another."""
+    count = 0
+    going = member_continues(rows, ends, starts, member, members) == 0
+    while going:
+        count += 1
+        going = member_continues(rows, ends, starts, member + count, members)
     return count
 
 

@@ -1,7 +1,7 @@
 """Selective state spaces, token by token or in chunks.
 
-Members with a single token are computed in place: a program owns a part of one row's state in one head. For a longer
-member, a program goes through the chunks with such a part in registers.
+Members with a single token are computed in place: a program owns a part of one row's state in one head. For longer
+members, a program goes through a row's chunks with such a part in registers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from thothy_ai.kernels.triton.states.arithmetic import MIN_DOT, dot, softplus
 from thothy_ai.kernels.triton.states.members import (
     CHUNK,
     DECODE_VALUES,
-    goes_on,
-    longer_members,
+    LongerMembers,
+    longer_run_length,
     run_length,
     state_part,
+    token_continues,
 )
 from thothy_ai.kernels.triton.tiles import power_of_two
 
@@ -52,7 +53,7 @@ def state_space(
     if longer := batch.query_lens[batch.num_decode :]:
         block, exact = min(power_of_two(values, MIN_DOT), _SCAN_VALUES), mixed.dtype == torch.float32
         _space_scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out, *given, *longer_members(batch), *sizes, block, width, CHUNK, exact,
+            out, *given, *LongerMembers.of(batch), *sizes, block, width, CHUNK, exact,
             num_warps=4, num_stages=1 if exact else 2,
         )  # fmt: skip
     return out
@@ -94,7 +95,7 @@ def _space_kernel(
     place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
     kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     state = tl.where(fresh, 0.0, kept)
-    leads = goes_on(rows, ends, member, members) == 0
+    leads = token_continues(rows, ends, member, members) == 0
     state = _space_token(
         state, out, mixed, steps, rate, offset, skip, member.to(tl.int64), head, value_at, key_at, leads,
         mixed_token, steps_token, GROUPS, HEADS, VALUES, KEYS,
@@ -108,46 +109,56 @@ def _space_kernel(
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
 
 
-@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+@triton.jit(
+    do_not_specialize=["members"],
+    do_not_specialize_on_alignment=["rows", "ends", "starts", "keeps"],
+)
 def _space_scan_kernel(
-    out, mixed, steps, rate, offset, skip, memory, rows, ends, starts, mixed_token, steps_token,
+    out, mixed, steps, rate, offset, skip, memory, members, rows, ends, starts, keeps, mixed_token, steps_token,
     GROUPS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A member's chunks, one after the other, for some of a head's values."""
+    """The chunks of a member and of those that continue its row, one after the other, for some of a head's values."""
     member, head = tl.program_id(0), tl.program_id(1)
     value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
-    begin = tl.load(starts + member).to(tl.int64)
-    end = tl.load(starts + member + 1).to(tl.int64)
+    run = longer_run_length(rows, ends, starts, member, members)
     row = tl.load(rows + member).to(tl.int64)
-    fresh = tl.load(ends + member) == end - begin
+    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - tl.load(starts + member)
     place, inside = state_part(memory, row, head, value_at, column, HEADS, VALUES, KEYS)
+    inside &= run > 0
     state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
     dtype = mixed.dtype.element_ty
     k_source = mixed + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS
     v_source = mixed + head * VALUES
     later, earlier = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
-    for first in range(begin, end, CHUNK):
-        token = first + tl.arange(0, CHUNK)
-        there = token < end
-        has_key = there[:, None] & (column < KEYS)[None, :]
-        at = token[:, None] * mixed_token + column[None, :]
-        k = tl.load(k_source + at, mask=has_key, other=0.0)
-        q = tl.load(k_source + GROUPS * KEYS + at, mask=has_key, other=0.0)
-        has_value = there[:, None] & (value_at < VALUES)[None, :]
-        v = tl.load(v_source + token[:, None] * mixed_token + value_at[None, :], mask=has_value, other=0.0)
-        v = v.to(tl.float32)
-        dt = tl.load(steps + token * steps_token + head, mask=there, other=0.0).to(tl.float32)
-        step = tl.where(there, softplus(dt + tl.load(offset + head)), 0.0)
-        decay = tl.load(rate + head) * step
-        ages = tl.cumsum(decay, 0)
-        since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0))
-        seen = tl.where(later >= earlier, dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
-        added = step[:, None] * v
-        read = tl.exp(ages)[:, None] * dot(q, tl.trans(state), dtype, EXACT) + dot(seen, added, dtype, EXACT)
-        read += tl.load(skip + head) * v
-        tl.store(out + (token[:, None] * HEADS + head) * VALUES + value_at[None, :], read, mask=has_value)
-        last = tl.sum(decay, 0)
-        left = tl.exp(last - ages)[:, None]
-        state = tl.exp(last) * state + dot(tl.trans(added), left * k.to(tl.float32), dtype, EXACT)
+    for each in range(member, member + run):
+        begin = tl.load(starts + each).to(tl.int64)
+        end = tl.load(starts + each + 1).to(tl.int64)
+        for first in range(begin, end, CHUNK):
+            token = first + tl.arange(0, CHUNK)
+            there = token < end
+            has_key = there[:, None] & (column < KEYS)[None, :]
+            at = token[:, None] * mixed_token + column[None, :]
+            k = tl.load(k_source + at, mask=has_key, other=0.0)
+            q = tl.load(k_source + GROUPS * KEYS + at, mask=has_key, other=0.0)
+            has_value = there[:, None] & (value_at < VALUES)[None, :]
+            v = tl.load(v_source + token[:, None] * mixed_token + value_at[None, :], mask=has_value, other=0.0)
+            v = v.to(tl.float32)
+            dt = tl.load(steps + token * steps_token + head, mask=there, other=0.0).to(tl.float32)
+            step = tl.where(there, softplus(dt + tl.load(offset + head)), 0.0)
+            decay = tl.load(rate + head) * step
+            ages = tl.cumsum(decay, 0)
+            since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0))
+            seen = tl.where(later >= earlier, dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
+            added = step[:, None] * v
+            read = tl.exp(ages)[:, None] * dot(q, tl.trans(state), dtype, EXACT) + dot(seen, added, dtype, EXACT)
+            read += tl.load(skip + head) * v
+            tl.store(out + (token[:, None] * HEADS + head) * VALUES + value_at[None, :], read, mask=has_value)
+            last = tl.sum(decay, 0)
+            left = tl.exp(last - ages)[:, None]
+            state = tl.exp(last) * state + dot(tl.trans(added), left * k.to(tl.float32), dtype, EXACT)
+        if keeps is not None:
+            slot = tl.load(keeps + each).to(tl.int64)
+            kept, _ = state_part(memory, slot, head, value_at, column, HEADS, VALUES, KEYS)
+            tl.store(kept, state.to(memory.dtype.element_ty), mask=inside & (slot >= 0))
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)

@@ -47,9 +47,11 @@ def oracles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Oracle]
     [
         ({}, 7 * SHARED + 32),  # all but the first of each source, of which the second begins behind the house prompt
         ({"token_budget": 7}, 7 * SHARED + 32),
+        ({"token_budget": 95}, None),  # a single token before the end of the source
         ({"kept_states": 1}, None),
         ({"kept_states": 0}, 0),
         ({"kv_tokens": 256}, None),
+        ({"max_rows": 2}, None),  # a prompt that keeps three states has more members than there are rows
     ],
     ids=str,
 )

@@ -27,6 +27,7 @@ from thothy_ai.engine.api.step import (
     NO_GROUPS,
     NO_ROWS,
     NO_UPDATES,
+    NOT_KEPT,
     Groups,
     RowBiases,
     RowUpdates,
@@ -145,7 +146,7 @@ def test_a_second_runner_chooses_the_same_tokens(loaded: LoadedModel, *, overlap
     assert first_difference(loaded, config, steps, lambda step: step) is None
     assert first_difference(loaded, config, steps, padded) is None
     changes = [{"started": NO_ROWS}, {"new_tokens": NO_UPDATES}, {"new_blocks": NO_UPDATES}]
-    for missing in (*changes, *([{"restored": NO_COPIES}, {"kept": NO_COPIES}] if recurrent else [])):
+    for missing in (*changes, *([{"restored": NO_COPIES}, {"keeps": NO_UPDATES.rows}] if recurrent else [])):
         found = first_difference(loaded, config, steps, partial(replace, **missing))
         assert found is not None, f"without {', '.join(missing)}"
 
@@ -205,7 +206,7 @@ def test_a_step_survives_a_round_trip() -> None:
         tokens,
         biases=RowBiases.of(starts),
         restored=StateCopies.of({3: 9}),
-        kept=StateCopies.of({10: 1, 9: 3}),
+        keeps=np.array([10, NOT_KEPT], np.int32),
         dropped=np.array([0, 64], np.int32),
         weighed=np.array([5, 9, 2], np.int32),
     )
@@ -218,7 +219,7 @@ def test_a_step_survives_a_round_trip() -> None:
     entries = list(zip(*(column.tolist() for column in again.biases), strict=True))
     assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, BANNED), (4, 8, 13, BANNED)]
     assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
-    assert [column.tolist() for column in (*again.restored, *again.kept)] == [[9], [3], [1, 3], [10, 9]]
+    assert [column.tolist() for column in (*again.restored, again.keeps)] == [[9], [3], [10, NOT_KEPT]]
     assert (again.dropped.tolist(), again.places.tolist(), again.weighed.tolist()) == ([0, 64], [7, -64], [5, 9, 2])
     assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
     with pytest.raises(ValueError, match="buffer"):

@@ -28,11 +28,14 @@ ROOT = Path(__file__).parents[3]
 
 
 class Members(NamedTuple):
-    """Of a step: rows, first positions and token counts, those with a single token first."""
+    """Of a step: rows, first positions and token counts, those with a single token first; and the slots in which states
+    are kept.
+    """
 
     rows: Sequence[int]
     starts: Sequence[int]
     counts: Sequence[int]
+    keeps: Sequence[int] | None = None
 
     def batch(self, device: torch.device) -> AttentionBatch:
         def column(values: Sequence[int]) -> Tensor:
@@ -43,11 +46,18 @@ class Members(NamedTuple):
         return AttentionBatch(
             (nothing[:, None],), column(self.rows), column(ends), column([0, *accumulate(self.counts)]),
             nothing, nothing, list(self.counts).count(1), tuple(self.counts), tuple(ends),
+            None if self.keeps is None else column(self.keeps),
         )  # fmt: skip
 
     def tokens(self) -> list[tuple[int, int]]:
         """The row and the position of each token."""
-        return [(row, start + at) for row, start, count in zip(*self, strict=True) for at in range(count)]
+        return [(row, start + at) for row, start, count in zip(*self[:3], strict=True) for at in range(count)]
+
+    def keep(self, token: int, row: int, states: dict[int, list[Tensor]] | Tensor) -> None:
+        """Keep the row's state among `states`, if the step's token number `token` is one after which it is kept."""
+        ends = [end - 1 for end in accumulate(self.counts)]
+        if self.keeps is not None and token in ends and (slot := self.keeps[ends.index(token)]) >= 0:
+            states[slot] = states[row][:] if isinstance(states, dict) else states[row]
 
 
 CASES = {
@@ -56,6 +66,8 @@ CASES = {
     "the same row at the same position": Members([8, 8, 8, 4], [0, 0, 0, 1], [1] * 4),  # as padding has it
     "new and resumed chunks": Members([6, 1, 0, 4], [3, 0, 70, 2], [1, 5, 64, 3]),
     "several chunks": Members([2, 3, 5], [8, 0, 1], [1, 150, 65]),
+    "kept on the way": Members([0, 2, 2, 2, 1, 3], [4, 1, 3, 73, 0, 9], [1, 2, 70, 2, 66, 3], [-1, 5, 8, -1, 6, -1]),
+    "parts of a row that begins": Members([2, 2, 1, 1], [0, 80, 0, 2], [80, 5, 2, 70], [-1, 7, 4, 6]),
 }
 
 
@@ -81,6 +93,7 @@ def test_a_convolution_sees_its_row_s_last_inputs(name: str, width: int, kernels
         if position == 0:
             memory[row] = [torch.zeros(channels).double()] * (width - 1)
         memory[row].append(x[token].double())
+        members.keep(token, row, memory)
         total = (torch.stack(memory[row][-width:], 1) * weight.double()).sum(1)
         wanted = total if bias is None else functional.silu(total + bias.double())
         torch.testing.assert_close(got[token].cpu().double(), wanted, atol=1e-5, rtol=1e-5)
@@ -98,6 +111,7 @@ def delta_loop(members: Members, q: Tensor, k: Tensor, v: Tensor, decay: Tensor,
         missing = v[token] - (state @ k[token].unsqueeze(-1)).squeeze(-1)
         state = state + learned[token][:, None, None] * missing.unsqueeze(-1) * k[token].unsqueeze(-2)
         memory[row] = state
+        members.keep(token, row, memory)
         out[token] = (state @ q[token].unsqueeze(-1)).squeeze(-1)
     return out
 
@@ -155,6 +169,7 @@ def test_a_state_space(
     for token, (row, position) in enumerate(members.tokens()):
         left = after[row] * (position > 0) * (rate.double() * step[token]).exp()[:, None, None]
         after[row] = left + (step[token][:, None] * v[token]).unsqueeze(-1) * k[token].unsqueeze(-2)
+        members.keep(token, row, after)
         read = (after[row] @ q[token].unsqueeze(-1)).squeeze(-1)
         wanted[token] = read + skip.double()[:, None] * v[token]
     torch.testing.assert_close(got.cpu().double(), wanted, atol=5e-4, rtol=1e-4)

@@ -13,7 +13,7 @@ MAX_ROWS, MAX_LENGTH, BLOCK = 6, 16, 4
 
 
 def rows(tables: int = 1) -> Rows:
-    return Rows(MAX_ROWS, MAX_LENGTH, BLOCK, tables, ReferenceOperations(), torch.device("cpu"))
+    return Rows(MAX_ROWS, MAX_ROWS, MAX_LENGTH, BLOCK, tables, ReferenceOperations(), torch.device("cpu"))
 
 
 def columns(*values: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -9,7 +9,7 @@ import pytest
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Step
+from thothy_ai.engine.api.step import NOT_KEPT, Step
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 
@@ -32,43 +32,74 @@ def siblings(scheduler: Scheduler, count: int, source: tuple[int, ...] = SOURCE)
     return made
 
 
-def planned(scheduler: Scheduler) -> tuple[Step, dict[str, tuple[int, int]]]:
-    """The next step, and the first position and the end of each member."""
+def planned(scheduler: Scheduler) -> tuple[Step, dict[str, list[tuple[int, int]]]]:
+    """The next step, and the first positions and the ends of each sequence's members."""
     scheduled = scheduler.schedule()
     assert scheduled is not None
     step = scheduled.step
-    spans = zip(step.starts.tolist(), step.ends.tolist(), strict=True)
-    return step, {each.request.id: span for each, span in zip(scheduled.members, spans, strict=True)}
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for each, *span in zip(scheduled.members, step.starts.tolist(), step.ends.tolist(), strict=True):
+        spans.setdefault(each.request.id, []).append((span[0], span[1]))
+    return step, spans
 
 
 def copies(step: Step) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """What is restored, and what is kept: (source, target) each."""
-    restored, kept = (
-        list(zip(*(column.tolist() for column in each), strict=True)) for each in (step.restored, step.kept)
-    )
-    return restored, kept
+    """What is restored: (slot, row) each, and what is kept: (row, slot)."""
+    restored = list(zip(*(column.tolist() for column in step.restored), strict=True))
+    kept = zip(step.rows.tolist(), step.keeps.tolist() or [NOT_KEPT] * step.num_members, strict=True)
+    return restored, [each for each in kept if each[1] != NOT_KEPT]
 
 
 def test_the_first_of_siblings_keeps_its_state_and_the_others_wait_for_it() -> None:
     scheduler = Scheduler(CONFIG)
     first, *others = siblings(scheduler, 3)
     step, spans = planned(scheduler)
-    assert spans == {"100 0": (0, 96)}  # 100 tokens are 6 blocks, and some
+    assert spans == {"100 0": [(0, 96), (96, 102)]}  # 100 tokens are 6 blocks, and some
     assert copies(step) == ([], [(first.row, FIRST_SLOT)])
     step, spans = planned(scheduler)
-    assert spans == {"100 0": (96, 102), "100 1": (96, 102), "100 2": (96, 102)}
+    assert spans == {"100 0": [(102, 103)], "100 1": [(96, 102)], "100 2": [(96, 102)]}
     assert copies(step) == ([(FIRST_SLOT, each.row) for each in others], [])
     assert [each.cached_tokens for each in others] == [96, 96]
     scheduler.check()
 
 
+def test_a_single_token_beside_a_border_is_computed_in_a_step_of_its_own() -> None:
+    """Members with one token come before longer ones, so that it could not be computed in its turn."""
+    scheduler = Scheduler(replace(CONFIG, token_budget=95))
+    siblings(scheduler, 2)
+    assert planned(scheduler)[1] == {"100 0": [(0, 95)]}
+    step, spans = planned(scheduler)
+    assert spans == {"100 0": [(95, 96)]}
+    assert copies(step)[1] == [(step.rows[0], FIRST_SLOT)]
+    assert planned(scheduler)[1]["100 0"] == [(96, 102)]
+
+
+def test_a_slot_that_two_states_would_take_in_one_step_has_the_last() -> None:
+    scheduler = Scheduler(replace(CONFIG, kept_states=1))
+    for turn in range(2):  # in the second one, both find blocks without a state
+        for source in range(2):
+            scheduler.add(sequence(f"{turn} {source}", (*range(1000 * source, 1000 * source + 100), turn)))
+        step, spans = planned(scheduler)
+    assert spans["1 0"] == spans["1 1"] == [(0, 96), (96, 101)]
+    rows = {each.request.id: each.row for each in scheduler._running}
+    assert copies(step)[1] == [(rows["1 1"], FIRST_SLOT)]
+
+
+def test_borders_that_are_one_token_apart_are_reached_in_two_steps() -> None:
+    scheduler = Scheduler(replace(CONFIG, block_size=1, num_blocks=2000, kept_states=9))
+    first = sequence("first", SOURCE)
+    scheduler.add(first)
+    scheduler._waiting.shared = lambda _: {64, 65}  # type: ignore[method-assign]
+    assert [planned(scheduler)[1]["first"] for _ in range(3)] == [[(0, 64)], [(64, 65)], [(65, 100)]]
+
+
 def test_a_sibling_that_comes_later_keeps_what_the_first_could_not_know() -> None:
     scheduler = Scheduler(CONFIG)
     scheduler.add(sequence("alone", (*SOURCE, 5, 6)))
-    assert planned(scheduler)[1] == {"alone": (0, 102)}
+    assert planned(scheduler)[1] == {"alone": [(0, 102)]}
     second, third = siblings(scheduler, 2)
     step, spans = planned(scheduler)
-    assert spans["100 0"] == (0, 96)  # again, over the blocks that were found
+    assert spans["100 0"] == [(0, 96), (96, 102)]  # again, over the blocks that were found
     assert second.tables[0][:6] == scheduler._running[0].tables[0][:6]
     assert copies(step) == ([], [(second.row, FIRST_SLOT)])
     step, _ = planned(scheduler)
@@ -90,8 +121,10 @@ def test_house_prompt_and_source_are_borders_of_their_own() -> None:
     house = tuple(range(64))
     for number in range(4):
         scheduler.add(sequence(f"{number}", (*house, *[10_000 + number // 2] * 96, number)))
-    borders = [planned(scheduler)[1].get("0") for _ in range(3)]
-    assert borders == [(0, 64), (64, 160), (160, 161)]
+    step, spans = planned(scheduler)
+    assert spans["0"] == [(0, 64), (64, 160)]
+    assert [slot for _, slot in copies(step)[1]] == [FIRST_SLOT, FIRST_SLOT + 1]
+    assert planned(scheduler)[1]["0"] == [(160, 161)]  # a single token, which no member of its row may precede
 
 
 @pytest.mark.parametrize("end", ["aborted", "preempted"])
@@ -108,15 +141,12 @@ def test_who_waits_for_a_state_goes_on_when_nobody_computes_it_any_more(end: str
     assert list(planned(scheduler)[1]) == [second.request.id]
 
 
-def test_no_state_crosses_salts_and_none_is_kept_for_few_blocks() -> None:
+def test_no_state_crosses_salts() -> None:
     scheduler = Scheduler(CONFIG)
     for salt in ("one", "other"):
         scheduler.add(sequence(salt, SOURCE, salt=salt))
     step, spans = planned(scheduler)
-    assert spans == {"one": (0, 100), "other": (0, 100)}
-    assert copies(step) == ([], [])
-    siblings(scheduler, 2, tuple(range(500, 540)))  # two blocks in common
-    step, _ = planned(scheduler)
+    assert spans == {"one": [(0, 100)], "other": [(0, 100)]}
     assert copies(step) == ([], [])
 
 
@@ -124,7 +154,7 @@ def test_without_slots_prompts_are_computed_in_one_piece() -> None:
     scheduler = Scheduler(replace(CONFIG, kept_states=0))
     siblings(scheduler, 3)
     step, spans = planned(scheduler)
-    assert set(spans.values()) == {(0, 102)}
+    assert list(spans.values()) == 3 * [[(0, 102)]]
     assert copies(step) == ([], [])
 
 
@@ -133,4 +163,4 @@ def test_nobody_is_waited_for_who_computes_another_prefix() -> None:
     siblings(scheduler, 2)
     scheduler.add(sequence("urgent", tuple(range(50)), priority=1))
     _, spans = planned(scheduler)
-    assert spans["urgent"] == (0, 50)
+    assert spans["urgent"] == [(0, 50)]

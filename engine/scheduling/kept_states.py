@@ -22,6 +22,11 @@ class KeptStates:
         self._promised: dict[int, tuple[int, Sequence]] = {}  # by a prefix's hash: its tokens, its sequence
         self._fulfilled: list[int] = []  # by the step being planned
 
+    @property
+    def promises(self) -> int:
+        """How many states running sequences will keep."""
+        return len(self._promised)
+
     def __contains__(self, chain: Chain) -> bool:
         """Whether a sequence of the step being planned can begin with this chain's state."""
         return chain in self._slots and chain not in self._new
@@ -66,17 +71,15 @@ class KeptStates:
                 del self._promised[_prefix(sequence, border)]
         sequence.borders = []
 
-    def promised_to(self, sequence: Sequence) -> bool:
-        """Whether a running sequence is computing a prefix of this one and will keep the state at its end. Interactive
-        sequences don't wait for batch prompts, which get only a part of each step.
+    def promised_to(self, sequence: Sequence) -> int:
+        """The tokens of a prefix of this sequence that a running one is computing, and at whose end it will keep the
+        state; 0 without one. Interactive sequences don't wait for batch prompts, which get only a part of each step.
         """
-        return any(
-            border < sequence.known
-            and not other.ending
-            and (other.interactive or not sequence.interactive)
-            and _prefix(sequence, border) == known
-            for known, (border, other) in self._promised.items()
-        )
+        for known, (border, other) in self._promised.items():
+            waits = border < sequence.known and not other.ending and (other.interactive or not sequence.interactive)
+            if waits and _prefix(sequence, border) == known:
+                return border
+        return 0
 
 
 def _prefix(sequence: Sequence, tokens: int) -> int:

@@ -81,6 +81,7 @@ class Scheduler:
         With a `drafter`, which requires that all steps are read, a step can have drafts.
         """
         self._states.begin_step()
+        self._waiting.begin_step()
         self._prompts_follow = False
         for sequence in self._passed:  # first, so that nobody is preempted for lack of these blocks
             if sequence.row != NO_ROW and self._tables.release_unread(sequence):
@@ -205,7 +206,7 @@ class Scheduler:
         """
         while budget and self._running:
             sequence = self._waiting.first_above(self._running[-1].priority)
-            if sequence is None or not self._may_start(sequence):
+            if sequence is None or not self._may_start(sequence) or self._states.promised_to(sequence):
                 break
             kept = bisect(self._running, _order(sequence), key=_order)
             before = self._running[:kept]
@@ -224,8 +225,13 @@ class Scheduler:
         growth: int | None = None
         while budget and self._rows and self._waiting:
             sequence = self._waiting.first()
-            if not self._may_start(sequence):
+            if sequence is None or not self._may_start(sequence):
                 break
+            if promised := self._states.promised_to(sequence):
+                # Others that began now would keep states as well. With too few slots, these would replace each other.
+                if self._states.promises >= self._config.kept_states // 2 or not self._waiting.hold(sequence, promised):
+                    break
+                continue
             growth = self._expected_growth(self._running) if growth is None else growth
             allowed = self._allowed(sequence, budget)
             if not self._start(sequence, allowed, growth, len(self._running)):
@@ -236,7 +242,7 @@ class Scheduler:
 
     def _may_start(self, sequence: Sequence) -> bool:
         """Whether the sequence may get a row in this step, if there is room."""
-        if sequence is self._refused or sequence.pending or sequence.ending or self._states.promised_to(sequence):
+        if sequence is self._refused or sequence.pending or sequence.ending:
             return False
         return self._allowed(sequence, self.token_budget) > 0
 

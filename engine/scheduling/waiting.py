@@ -3,9 +3,10 @@
 The highest priority goes first. Among equals, preempted sequences go first, then the earliest deadline, then the
 longest expected output: long outputs left for the end of a drain would need steps that read all weights for few tokens.
 After a sequence, its siblings follow at once, so that they find its prompt in the cache; those that share most of it go
-first. A prefix shared by more than `_FAMILY` sequences makes no siblings, since one of them always runs. Deadlines are
-rounded, more coarsely the further off they are. After every `_PATIENCE` others, the sequence that has waited longest
-goes next.
+first. Siblings that need a state which is still being computed are held back: others of their priority go on, and the
+siblings follow in the next step. A prefix shared by more than `_FAMILY` sequences makes no siblings, since one of them
+always runs. Deadlines are rounded, more coarsely the further off they are. After every `_PATIENCE` others, the sequence
+that has waited longest goes next.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import time
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.prefix_groups import common_length
-from thothy_ai.engine.scheduling.prompt_order import Path, PromptOrder, PromptPlace, path_of
+from thothy_ai.engine.scheduling.prompt_order import STRIDE, Path, PromptOrder, PromptPlace, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _FAMILY = 32  # sequences; more than the sibling jobs of a source
@@ -39,7 +41,7 @@ class _Rank(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """The siblings whose turn it is: at most `left` more sequences whose prompts have this prefix."""
+    """Siblings whose turn it is: at most `left` more sequences whose prompts have this prefix."""
 
     prefix: Path
     last: Path  # prompt path of the sequence that went last
@@ -74,8 +76,21 @@ class WaitingQueue:
         insort(self._arrivals, (sequence.arrival, sequence))
         self._line(sequence.priority).push_front(sequence)
 
-    def first(self) -> Sequence:
-        """The next sequence. It must be removed before the queue changes otherwise."""
+    def begin_step(self) -> None:
+        """Hold nothing back any longer."""
+        for line in self._lines.values():
+            line.release()
+
+    def hold(self, sequence: Sequence, tokens: int) -> bool:
+        """Hold back the next sequence and those of its family that share its first `tokens` tokens, rounded down to a
+        multiple of `STRIDE`; False if it belongs to no family whose turn it is.
+        """
+        return self._lines[sequence.priority].hold(sequence, tokens)
+
+    def first(self) -> Sequence | None:
+        """The next sequence, which must be removed or held back before the queue changes otherwise; None if the highest
+        priority's are all held back.
+        """
         priority = max(self._lines)
         line = self._lines[priority]
         if self._passed >= _PATIENCE and line.between_families:
@@ -126,7 +141,8 @@ class _Line:
         self._ranks: dict[Sequence, _Rank] = {}
         self._profiles: dict[str, list[_Rank]] = {}  # sorted; none is empty
         self._prompts = PromptOrder()
-        self._family: _Family | None = None
+        self._families: list[_Family] = []  # several if siblings were held back
+        self._held: set[int] = set()  # hashes of prompts' prefixes, whose sequences are held back
         self._next: PromptPlace | None = None  # cached until the next change
 
     def __len__(self) -> int:
@@ -147,16 +163,37 @@ class _Line:
     def push_front(self, sequence: Sequence) -> None:
         self._front.appendleft(sequence)
 
-    def first(self) -> Sequence:
+    def first(self) -> Sequence | None:
         if self._front:
             return self._front[0]
         if self._next is None:
-            self._next = self._sibling()
-        if self._next is None:
-            firsts = [ranks[0] for ranks in self._profiles.values()]
-            urgency = lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)  # noqa: E731
-            self._next = min(firsts, key=urgency).place
-        return self._next.sequence
+            self._next = self._sibling() or self._most_urgent()
+        return None if self._next is None else self._next.sequence
+
+    def _most_urgent(self) -> PromptPlace | None:
+        free = ((rank for rank in ranks if self._is_free(rank.place)) for ranks in self._profiles.values())
+        urgency = lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)  # noqa: E731
+        first = min(filter(None, (next(ranks, None) for ranks in free)), key=urgency, default=None)
+        return None if first is None else first.place
+
+    def _is_free(self, place: PromptPlace) -> bool:
+        """Whether the sequence isn't held back."""
+        return not self._held or self._held.isdisjoint(place.path)
+
+    def hold(self, sequence: Sequence, tokens: int) -> bool:
+        rank = self._ranks.get(sequence)
+        family = None if rank is None else self._family_of(rank.place.path)
+        if rank is None or family is None:
+            return False
+        depth = max(tokens // STRIDE, len(family.prefix))  # a shorter prefix could be that of all who wait
+        self._held.add(rank.place.path[depth - 1])
+        self._next = None
+        return True
+
+    def release(self) -> None:
+        if self._held:
+            self._held.clear()
+            self._next = None
 
     def shared(self, sequence: Sequence) -> set[int]:
         rank = self._ranks.get(sequence)  # preempted sequences have none
@@ -164,7 +201,7 @@ class _Line:
 
     def lead(self, sequence: Sequence) -> None:
         """Make the sequence next in line after the preempted ones."""
-        if rank := self._ranks.get(sequence):
+        if (rank := self._ranks.get(sequence)) and self._is_free(rank.place):
             self._next = rank.place
 
     def remove(self, sequence: Sequence) -> None:
@@ -173,12 +210,14 @@ class _Line:
             self._front.remove(sequence)
             return
         if rank.place is self._next:
-            path, family = rank.place.path, self._family
-            if family and family.left and path[: len(family.prefix)] == family.prefix:
-                self._family = _Family(family.prefix, path, family.left - 1)
+            path = rank.place.path
+            family = self._family_of(path)
+            if family is not None:
+                self._families[self._families.index(family)] = _Family(family.prefix, path, family.left - 1)
             else:  # a family begins: the sequences that share this prefix
                 prefix = self._prompts.prefix(rank.place, min(_FAMILY, len(self._prompts) // 2))
-                self._family = None if prefix is None else _Family(prefix, path, _FAMILY - 1)
+                if prefix is not None:
+                    self._families.append(_Family(prefix, path, _FAMILY - 1))
         ranks = self._profiles[sequence.request.profile]
         del ranks[bisect_left(ranks, rank)]
         if not ranks:
@@ -187,12 +226,24 @@ class _Line:
         self._next = None
 
     def _sibling(self) -> PromptPlace | None:
-        """The family's sequence that shares most with the last one; of equals, the longest."""
-        family = self._family
-        if family is None or not family.left:
-            return None
-        closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
-        return max(self._prompts.sharing(family.prefix), key=closest, default=None)
+        """The next sequence of the first family that has one: the one that shares most with its last; of equals, the
+        longest.
+        """
+        for family in [*self._families]:
+            if family.prefix[-1] in self._held:
+                continue
+            waiting = [*self._prompts.sharing(family.prefix)] if family.left else []
+            if not waiting:
+                self._families.remove(family)
+            elif free := [*filter(self._is_free, waiting)]:
+                return max(free, key=partial(self._closeness, family))
+        return None
+
+    def _closeness(self, family: _Family, place: PromptPlace) -> tuple[int, float, int]:
+        return common_length(place.path, family.last), self._length(place), -place.arrival
+
+    def _family_of(self, path: Path) -> _Family | None:
+        return next((each for each in self._families if each.left and path[: len(each.prefix)] == each.prefix), None)
 
     def _length(self, place: PromptPlace) -> float:
         sequence = place.sequence

@@ -63,6 +63,20 @@ def test_the_first_of_siblings_keeps_its_state_and_the_others_wait_for_it() -> N
     scheduler.check()
 
 
+def test_others_begin_while_siblings_wait() -> None:
+    """In as many steps as another model needs, and no prefix is computed twice."""
+    prompts = {}
+    for recurrent in (False, True):
+        scheduler = Scheduler(
+            replace(CONFIG, recurrent=recurrent, kept_states=9 * recurrent, max_rows=16, token_budget=114)
+        )
+        for source in range(3):
+            siblings(scheduler, 3, tuple(range(1000 * source, 1000 * source + 100)))
+        members = [span for _ in range(4) for spans in planned(scheduler)[1].values() for span in spans]
+        prompts[recurrent] = sum(min(end, 102) - start for start, end in members if start < 102)
+    assert prompts == {False: 3 * 102 + 6 * 6, True: 3 * 102 + 6 * 6}
+
+
 def test_a_single_token_beside_a_border_is_computed_in_a_step_of_its_own() -> None:
     """Members with one token come before longer ones, so that it could not be computed in its turn."""
     scheduler = Scheduler(replace(CONFIG, token_budget=95))
@@ -91,6 +105,21 @@ def test_borders_that_are_one_token_apart_are_reached_in_two_steps() -> None:
     scheduler.add(first)
     scheduler._waiting.shared = lambda _: {64, 65}  # type: ignore[method-assign]
     assert [planned(scheduler)[1]["first"] for _ in range(3)] == [[(0, 64)], [(64, 65)], [(65, 100)]]
+
+
+def test_few_slots_are_not_taken_by_others_before_siblings_use_them() -> None:
+    """Only half of the slots are promised while siblings wait, so that their states are still there in their turn."""
+    scheduler = Scheduler(replace(CONFIG, num_blocks=2000, max_rows=40, kept_states=8))
+    for source in range(20):
+        siblings(scheduler, 3, tuple(range(1000 * source, 1000 * source + 100)))
+    firsts: dict[str, int] = {}
+    for _ in range(10):
+        for name, spans in planned(scheduler)[1].items():
+            firsts.setdefault(name, spans[0][0])
+    assert len(firsts) == 40
+    assert {name: first for name, first in firsts.items() if first != 96}.keys() == {
+        name for name in firsts if name.endswith(" 0")
+    }
 
 
 def test_a_sibling_that_comes_later_keeps_what_the_first_could_not_know() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -111,6 +111,46 @@ def test_the_closest_sibling_follows_first() -> None:
     far, close = job("translation", *shared), job("hook", *shared, ("instructions", 64))
     others = [job("translation") for _ in range(6)]
     assert admitted(queue_of(*others, far, close, lead))[:3] == [lead, close, far]
+
+
+def test_siblings_that_are_held_back_follow_in_the_next_step() -> None:
+    """Others go on meanwhile, with families of their own. Of two kinds within a family, one can be held back alone."""
+    one, other, third = (
+        [job("hook", (name, 128), (f"{name} {kind}", 64)) for kind in (1, 1, 2)] for name in ("one", "other", "third")
+    )
+    waiting = queue_of(*one, *other, *third)
+    order = []
+    for _ in range(2):
+        order += admitted(waiting, 1)
+        assert waiting.hold(waiting.first(), 128)
+    assert order == [one[0], other[0]]
+    assert waiting.first() is third[0]
+    waiting.begin_step()
+    assert waiting.first() is one[1]
+    assert waiting.hold(one[1], 192)
+    assert admitted(waiting, 3) == [one[2], *other[1:]]
+
+
+def test_all_can_be_held_back_and_only_siblings_are() -> None:
+    """Whoever shares a part of a family's prefix is no sibling: all who wait could share the house prompt."""
+    family = [job("hook", ("house", 64), ("source", 64)) for _ in range(3)]
+    others = [job("hook", ("house", 64), (name, 64)) for name in range(60)]
+    waiting = queue_of(*family, *others)
+    assert not waiting.hold(waiting.first(), 64), "it would lead a family"
+    assert admitted(waiting, 1) == family[:1]
+    assert waiting.hold(waiting.first(), 64)
+    assert admitted(waiting, 60) == others
+    assert waiting.first() is None
+    waiting.begin_step()
+    assert admitted(waiting) == family[1:]
+
+
+def test_one_that_is_held_back_does_not_go_for_having_waited_longest() -> None:
+    families = [[job("hook", (name, 128)) for _ in range(20)] for name in range(3)]
+    waiting = queue_of(*chain(*families))
+    assert admitted(waiting, 18) == families[0][:18]
+    assert waiting.hold(waiting.first(), 128)
+    assert waiting.first() is families[1][0]
 
 
 def test_another_tenant_is_no_sibling() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.states import Convolution
 from thothy_ai.kernels.triton.states.arithmetic import silu
-from thothy_ai.kernels.triton.states.members import LongerMembers, longer_run_length, member_continues, run_length
+from thothy_ai.kernels.triton.states.members import LongerMembers, continues, run_length
 
 _CHANNELS = 128  # per program of one warp; with more, fewer programs run at once
 _TOKENS = 8  # per program that convolves a longer member
@@ -70,7 +70,7 @@ def _convolve_kernel(
     fresh = tl.load(ends + member) == 1
     kept = inputs + row * slot
     first = member.to(tl.int64)
-    run = run_length(rows, ends, member, members)
+    run = run_length(rows, ends, None, member, members)
     for count in range(run):
         total = tl.zeros([BLOCK], tl.float32)
         if bias is not None:
@@ -113,10 +113,10 @@ def _convolve_longer_kernel(
         run = first  # where the row's tokens begin in the step
         fresh = tl.load(ends + member) == count
         if begin == 0:
-            going = member_continues(rows, ends, starts, member, members)
+            going = continues(rows, ends, starts, member, members)
             while going:
                 member -= 1
-                going = member_continues(rows, ends, starts, member, members)
+                going = continues(rows, ends, starts, member, members)
             run = tl.load(starts + member).to(tl.int64)
             fresh = tl.load(ends + member) == tl.load(starts + member + 1) - run
         least = tl.zeros([BLOCK], tl.float32)
@@ -157,7 +157,7 @@ def _keep_inputs_kernel(
     first = tl.load(starts + member).to(tl.int64)
     fresh = tl.load(ends + member) == tl.load(starts + member + 1) - first
     kept, inside = inputs + row * slot, channel < CHANNELS
-    run = longer_run_length(rows, ends, starts, member, members)
+    run = run_length(rows, ends, starts, member, members)
     if keeps is not None:
         for each in range(member, member + run):
             target, count = tl.load(keeps + each).to(tl.int64), tl.load(starts + each + 1) - first

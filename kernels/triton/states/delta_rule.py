@@ -20,10 +20,11 @@ from thothy_ai.kernels.triton.states.members import (
     CHUNK,
     DECODE_VALUES,
     LongerMembers,
-    longer_run_length,
+    begin_run,
+    continues,
+    keep_state,
     run_length,
     state_part,
-    token_continues,
 )
 from thothy_ai.kernels.triton.tiles import power_of_two
 
@@ -133,12 +134,12 @@ def _delta_kernel(
     place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
     kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     state = tl.where(fresh, 0.0, kept)
-    leads = token_continues(rows, ends, member, members) == 0
+    leads = continues(rows, ends, None, member, members) == 0
     state = _delta_token(
         state, out, mixed, learned, forgotten, rate, offset, member.to(tl.int64), head, value_at, key_at, leads,
         mixed_token, learned_token, forgotten_token, KEY_HEADS, HEADS, VALUES, KEYS,
     )  # fmt: skip
-    run = run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
+    run = run_length(rows, ends, None, member, members)  # a loop that goes on by what it reads can't carry tensors
     for token in range(member.to(tl.int64) + 1, member.to(tl.int64) + run):
         state = _delta_token(
             state, out, mixed, learned, forgotten, rate, offset, token, head, value_at, key_at, True,
@@ -168,9 +169,9 @@ def _systems_kernel(
     WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Prepare one chunk of one head for the scan: the inverse of its system, times the learning rates; the scores of
-    its queries; and four factors for each token. Queries and keys are multiplied at any length, and the factors include
-    their reciprocal lengths. They are those of the query and of the key in the state before the chunk, that of the key
-    in the state after it, and what is left of the state before the chunk.
+    its queries; and four factors for each token: of its query and of its key in the state before the chunk, of its key
+    in the state after it, and of the earlier state, which decays. Queries and keys are multiplied without being
+    normalized, so that the first three factors include their reciprocal lengths.
     """
     member, head = tl.program_id(0), tl.program_id(2)
     begin = tl.load(starts + member).to(tl.int64) + tl.program_id(1) * CHUNK
@@ -230,12 +231,9 @@ def _scan_kernel(
     """
     member, head = tl.program_id(0), tl.program_id(1)
     value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
-    run = longer_run_length(rows, ends, starts, member, members)
-    row = tl.load(rows + member).to(tl.int64)
-    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - tl.load(starts + member)
-    place, inside = state_part(memory, row, head, value_at, column, HEADS, VALUES, KEYS)
-    inside &= run > 0
-    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    run, state, place, inside = begin_run(
+        memory, rows, ends, starts, member, members, head, value_at, column, HEADS, VALUES, KEYS
+    )
     dtype = mixed.dtype.element_ty
     source = mixed + head // (HEADS // KEY_HEADS) * KEYS
     v_source = mixed + 2 * KEY_HEADS * KEYS + head * VALUES
@@ -262,8 +260,5 @@ def _scan_kernel(
             read = of_q * dot(state, tl.trans(q), dtype, EXACT) + dot(added, tl.trans(seen), dtype, EXACT)
             tl.store(out + (token[None, :] * HEADS + head) * VALUES + value_at[:, None], read, mask=has_value)
             state = left * state + dot(added_by * added, k, dtype, EXACT)
-        if keeps is not None:
-            slot = tl.load(keeps + each).to(tl.int64)
-            kept, _ = state_part(memory, slot, head, value_at, column, HEADS, VALUES, KEYS)
-            tl.store(kept, state.to(memory.dtype.element_ty), mask=inside & (slot >= 0))
+        keep_state(state, memory, keeps, each, head, value_at, column, inside, HEADS, VALUES, KEYS)
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)

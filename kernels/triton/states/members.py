@@ -38,45 +38,31 @@ class LongerMembers(NamedTuple):
 
 
 @triton.jit
-def token_continues(rows, ends, member, members):
-    """Whether the member's token follows the one before it in the step, in the same row."""
+def continues(rows, ends, starts, member, members):
+    """Whether the member continues the row of the one before it. `starts`: where the tokens of members with several
+    tokens begin in the step; None for members with a single token.
+    """
     there = (member > 0) & (member < members)
     row = tl.load(rows + member, mask=there, other=-1)
     before = tl.load(rows + member - 1, mask=there, other=-2)
-    end = tl.load(ends + member, mask=there, other=0)
-    return (row == before) & (end == tl.load(ends + member - 1, mask=there, other=0) + 1)
+    if starts is None:
+        end = tl.load(ends + member, mask=there, other=0)
+        follows = (row == before) & (end == tl.load(ends + member - 1, mask=there, other=0) + 1)
+    else:
+        count = tl.load(starts + member + 1, mask=there, other=0) - tl.load(starts + member, mask=there, other=0)
+        begin = tl.load(ends + member, mask=there, other=0) - count
+        follows = (row == before) & (begin == tl.load(ends + member - 1, mask=there, other=0))
+    return follows
 
 
 @triton.jit
-def run_length(rows, ends, member, members):
-    """The number of consecutive tokens of one row from this member on; 0 if it follows another of the row."""
+def run_length(rows, ends, starts, member, members):
+    """The number of members that continue one row, from this one on; 0 if it continues another. `starts` as above."""
     count = 0
-    going = token_continues(rows, ends, member, members) == 0
+    going = continues(rows, ends, starts, member, members) == 0
     while going:
         count += 1
-        going = token_continues(rows, ends, member + count, members)
-    return count
-
-
-@triton.jit
-def member_continues(rows, ends, starts, member, members):
-    """Whether a member with several tokens continues the row of the one before it."""
-    there = (member > 0) & (member < members)
-    row = tl.load(rows + member, mask=there, other=-1)
-    before = tl.load(rows + member - 1, mask=there, other=-2)
-    count = tl.load(starts + member + 1, mask=there, other=0) - tl.load(starts + member, mask=there, other=0)
-    begin = tl.load(ends + member, mask=there, other=0) - count
-    return (row == before) & (begin == tl.load(ends + member - 1, mask=there, other=0))
-
-
-@triton.jit
-def longer_run_length(rows, ends, starts, member, members):
-    """The number of members with several tokens that continue one row, from this one on; 0 if it continues another."""
-    count = 0
-    going = member_continues(rows, ends, starts, member, members) == 0
-    while going:
-        count += 1
-        going = member_continues(rows, ends, starts, member + count, members)
+        going = continues(rows, ends, starts, member + count, members)
     return count
 
 
@@ -85,3 +71,31 @@ def state_part(memory, row, head, value_at, key_at, HEADS: tl.constexpr, VALUES:
     """Where a row's state in one head is stored for some values [values, keys], and which of its numbers exist."""
     place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
     return place, (value_at < VALUES)[:, None] & (key_at < KEYS)[None, :]
+
+
+@triton.jit
+def begin_run(
+    memory, rows, ends, starts, member, members, head, value_at, key_at,
+    HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """The number of members with several tokens that continue a row from this one on, the state before them, where it
+    is stored, and which of its numbers exist: none if the member continues another.
+    """
+    run = run_length(rows, ends, starts, member, members)
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - tl.load(starts + member)
+    place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
+    inside &= run > 0
+    return run, tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32), place, inside
+
+
+@triton.jit
+def keep_state(
+    state, memory, keeps, member, head, value_at, key_at, inside,
+    HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Store the state after a member in the slot where it is kept, if it is."""
+    if keeps is not None:
+        slot = tl.load(keeps + member).to(tl.int64)
+        place, _ = state_part(memory, slot, head, value_at, key_at, HEADS, VALUES, KEYS)
+        tl.store(place, state.to(memory.dtype.element_ty), mask=inside & (slot >= 0))

@@ -18,10 +18,11 @@ from thothy_ai.kernels.triton.states.members import (
     CHUNK,
     DECODE_VALUES,
     LongerMembers,
-    longer_run_length,
+    begin_run,
+    continues,
+    keep_state,
     run_length,
     state_part,
-    token_continues,
 )
 from thothy_ai.kernels.triton.tiles import power_of_two
 
@@ -95,12 +96,12 @@ def _space_kernel(
     place, inside = state_part(memory, row, head, value_at, key_at, HEADS, VALUES, KEYS)
     kept = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     state = tl.where(fresh, 0.0, kept)
-    leads = token_continues(rows, ends, member, members) == 0
+    leads = continues(rows, ends, None, member, members) == 0
     state = _space_token(
         state, out, mixed, steps, rate, offset, skip, member.to(tl.int64), head, value_at, key_at, leads,
         mixed_token, steps_token, GROUPS, HEADS, VALUES, KEYS,
     )  # fmt: skip
-    run = run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
+    run = run_length(rows, ends, None, member, members)  # a loop that goes on by what it reads can't carry tensors
     for token in range(member.to(tl.int64) + 1, member.to(tl.int64) + run):
         state = _space_token(
             state, out, mixed, steps, rate, offset, skip, token, head, value_at, key_at, True,
@@ -121,12 +122,9 @@ def _space_scan_kernel(
     """The chunks of a member and of those that continue its row, one after the other, for some of a head's values."""
     member, head = tl.program_id(0), tl.program_id(1)
     value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
-    run = longer_run_length(rows, ends, starts, member, members)
-    row = tl.load(rows + member).to(tl.int64)
-    fresh = tl.load(ends + member) == tl.load(starts + member + 1) - tl.load(starts + member)
-    place, inside = state_part(memory, row, head, value_at, column, HEADS, VALUES, KEYS)
-    inside &= run > 0
-    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    run, state, place, inside = begin_run(
+        memory, rows, ends, starts, member, members, head, value_at, column, HEADS, VALUES, KEYS
+    )
     dtype = mixed.dtype.element_ty
     k_source = mixed + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS
     v_source = mixed + head * VALUES
@@ -157,8 +155,5 @@ def _space_scan_kernel(
             last = tl.sum(decay, 0)
             left = tl.exp(last - ages)[:, None]
             state = tl.exp(last) * state + dot(tl.trans(added), left * k.to(tl.float32), dtype, EXACT)
-        if keeps is not None:
-            slot = tl.load(keeps + each).to(tl.int64)
-            kept, _ = state_part(memory, slot, head, value_at, column, HEADS, VALUES, KEYS)
-            tl.store(kept, state.to(memory.dtype.element_ty), mask=inside & (slot >= 0))
+        keep_state(state, memory, keeps, each, head, value_at, column, inside, HEADS, VALUES, KEYS)
     tl.store(place, state.to(memory.dtype.element_ty), mask=inside)

@@ -255,8 +255,8 @@ class Step:
 
     @property
     def kept_after(self) -> StateCopies:
-        """The copies to be made after the pass: those of single-token members. Layers store the others themselves,
-        because more tokens of the row may follow in the step.
+        """The states to copy after the pass, which are those of single-token members. For longer members, layers store
+        the state themselves, because more tokens of the row may follow in the step.
         """
         if not len(self.keeps):
             return NO_COPIES

@@ -41,7 +41,7 @@ class _Rank(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """Siblings whose turn it is: at most `left` more sequences whose prompts have this prefix."""
+    """Siblings that go next: at most `left` more sequences, whose prompts begin with this prefix."""
 
     prefix: Path
     last: Path  # prompt path of the sequence that went last
@@ -82,8 +82,8 @@ class WaitingQueue:
             line.release()
 
     def hold(self, sequence: Sequence, tokens: int) -> bool:
-        """Hold back the next sequence and those of its family that share its first `tokens` tokens, rounded down to a
-        multiple of `STRIDE`; False if it belongs to no family whose turn it is.
+        """Hold back the next sequence and the siblings that share its first `tokens` tokens, rounded down to a multiple
+        of `STRIDE`. Returns False, and holds nothing back, if none of its siblings has begun.
         """
         return self._lines[sequence.priority].hold(sequence, tokens)
 
@@ -172,18 +172,19 @@ class _Line:
 
     def _most_urgent(self) -> PromptPlace | None:
         free = ((rank for rank in ranks if self._is_free(rank.place)) for ranks in self._profiles.values())
-        urgency = lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)  # noqa: E731
-        first = min(filter(None, (next(ranks, None) for ranks in free)), key=urgency, default=None)
+        first = min(filter(None, (next(ranks, None) for ranks in free)), key=self._urgency, default=None)
         return None if first is None else first.place
+
+    def _urgency(self, rank: _Rank) -> tuple[float, float, int]:
+        return rank.deadline, -self._length(rank.place), rank.arrival
 
     def _is_free(self, place: PromptPlace) -> bool:
         """Whether the sequence isn't held back."""
         return not self._held or self._held.isdisjoint(place.path)
 
     def hold(self, sequence: Sequence, tokens: int) -> bool:
-        rank = self._ranks.get(sequence)
-        family = None if rank is None else self._family_of(rank.place.path)
-        if rank is None or family is None:
+        rank = self._ranks.get(sequence)  # preempted sequences have none
+        if rank is None or (family := self._family_of(rank.place.path)) is None:
             return False
         depth = max(tokens // STRIDE, len(family.prefix))  # a shorter prefix could be that of all who wait
         self._held.add(rank.place.path[depth - 1])

@@ -99,11 +99,10 @@ def test_a_slot_that_two_states_would_take_in_one_step_has_the_last() -> None:
     assert copies(step)[1] == [(rows["1 1"], FIRST_SLOT)]
 
 
-def test_borders_that_are_one_token_apart_are_reached_in_two_steps() -> None:
+def test_borders_that_are_one_token_apart_are_reached_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Scheduler(replace(CONFIG, block_size=1, num_blocks=2000, kept_states=9))
-    first = sequence("first", SOURCE)
-    scheduler.add(first)
-    scheduler._waiting.shared = lambda _: {64, 65}  # type: ignore[method-assign]
+    scheduler.add(sequence("first", SOURCE))
+    monkeypatch.setattr(scheduler._waiting, "shared", lambda _: {64, 65})
     assert [planned(scheduler)[1]["first"] for _ in range(3)] == [[(0, 64)], [(64, 65)], [(65, 100)]]
 
 

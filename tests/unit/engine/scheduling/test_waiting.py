@@ -132,7 +132,7 @@ def test_siblings_that_are_held_back_follow_in_the_next_step() -> None:
 
 
 def test_all_can_be_held_back_and_only_siblings_are() -> None:
-    """Whoever shares a part of a family's prefix is no sibling: all who wait could share the house prompt."""
+    """A sequence that shares only part of a family's prefix is no sibling: all that wait may share the house prompt."""
     family = [job("hook", ("house", 64), ("source", 64)) for _ in range(3)]
     others = [job("hook", ("house", 64), (name, 64)) for name in range(60)]
     waiting = queue_of(*family, *others)

@@ -5,7 +5,8 @@ Celery. It claims and finishes with the worker's own statements.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +14,11 @@ from redis import Redis
 from sqlalchemy import Engine, text
 
 from thothy_ai.db.statements import statement
+from thothy_ai.db.states import ArtifactVerdict, JobState, Outcome
+from thothy_ai.engine.api import Usage
 from thothy_ai.queue.hints import Hint, list_keys, parse_task_id
 from thothy_ai.settings import Settings
+from thothy_ai.worker.record.finish import AttemptUsage, Finish, Judged
 
 IN_FLIGHT = 256
 WORKER, ENGINE = "stand-in", "stand-in"
@@ -72,12 +76,10 @@ class StandIn:
                 connection.execute(statement("worker/finish"), {"rows": rows, "worker": WORKER}).all()
 
 
-def finish_row(job_id: UUID, attempt: int) -> dict[str, Any]:
-    """A row of the statement `finish` for an accepted artifact."""
-    return {
-        "id": str(job_id), "attempt": attempt, "state": "succeeded", "outcome": "succeeded", "event": None,
-        "reason": None, "detail": None, "delay_seconds": 0, "failures": 0, "engine_deaths": 0,
-        "engine_session_id": None, "prompt_tokens": 100, "cached_tokens": 0, "output_tokens": 20,
-        "compute_seconds": 0.01, "verification_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
-        "body": {"note": "n"}, "text": '{"note": "n"}',
-    }  # fmt: skip
+def finish_row(
+    job_id: UUID, attempt: int, body: Mapping[str, Any] = MappingProxyType({"note": "n"}), text: str = '{"note": "n"}'
+) -> dict[str, Any]:
+    """A row of the statement `worker/finish` for an accepted artifact."""
+    used = AttemptUsage(engine=Usage(prompt_tokens=100, output_tokens=20, cached_tokens=0, compute_seconds=0.01))
+    judged = Judged(ArtifactVerdict.ACCEPTED, "en", dict(body), text)
+    return Finish(job_id, attempt, JobState.SUCCEEDED, Outcome.SUCCEEDED, usage=used, judged=judged).row()

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, TextClause, event, text
 
+from benchmarks.stand_in import finish_row
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.embedded import EmbeddedStack
@@ -140,13 +141,7 @@ def finish(engine: Engine, sql: TextClause, batch: UUID | None, *, trigger: bool
     with engine.begin() as connection:
         connection.execute(text(f"ALTER TABLE job {'ENABLE' if trigger else 'DISABLE'} TRIGGER notify_end"))
         ids = connection.scalars(RUN, {"jobs": BATCH, "batch": batch}).all()
-    rows = [
-        {"id": str(job), "attempt": 1, "state": "succeeded", "outcome": "succeeded", "delay_seconds": 0, "failures": 0,
-         "engine_deaths": 0, "prompt_tokens": 9, "cached_tokens": 0, "output_tokens": 9, "compute_seconds": 0.1,
-         "verification_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
-         "body": {"text": "x" * 400}, "text": "x" * 500}
-        for job in ids
-    ]  # fmt: skip
+    rows = [finish_row(job, 1, {"text": "x" * 400}, "x" * 500) for job in ids]
     given = {"rows": json.dumps(rows), "worker": "w"}
     with engine.connect() as connection:
         start = time.perf_counter()

@@ -6,8 +6,6 @@ python -m benchmarks.flood 600      runs for 600 seconds; records the result
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +18,7 @@ from redis import Redis
 from sqlalchemy import Engine, text
 
 from benchmarks.probe import Probe
+from benchmarks.queue_cpu import null_engine
 from benchmarks.results import Table, record, table
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
@@ -65,8 +64,8 @@ def flood(seconds: float) -> list[Sample]:
         )
         with EmbeddedStack(settings, services=("reaper", "dispatcher", "worker")) as stack:
             engine = make_engine(stack.settings, application="benchmark", pool_size=1)
-            with _slow_engine(stack.settings.require_engine_url()) as engine_pid:
-                pids = {name: pid for name, pid in stack.pids().items() if pid} | {"engine": engine_pid}
+            with null_engine(stack, "--null-latency", str(LATENCY)) as process:
+                pids = {name: pid for name, pid in stack.pids().items() if pid} | {"engine": process.pid}
                 samples = list(_watch(stack.settings, engine, pids, seconds))
             engine.dispose()
     return samples
@@ -128,18 +127,6 @@ def _memory(pid: int) -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1e3
 
 
-@contextmanager
-def _slow_engine(url: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "thothy_ai.cli", "engine", "--null", "--null-latency", str(LATENCY), "--url", url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            if process.stdout is None or "ready" not in process.stdout.readline():
-                raise RuntimeError("the null engine did not start")
-            yield process.pid
-        finally:
-            process.terminate()
-
-
 def main() -> None:
     """Run the flood, print and record it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -149,6 +136,8 @@ def main() -> None:
         parser.error(f"seconds must be at least {FIRST_SAMPLE_SECONDS}")
     samples = flood(seconds)
     first, last = samples[0], samples[-1]
+    if not last.finished:
+        parser.exit(1, f"{parser.prog}: no job was finished in {last.seconds:.0f} s\n")
     memory = ((name, getattr(first, name), getattr(last, name)) for name in ("redis", "worker", "engine", "dispatcher"))
     figures = [
         (

@@ -83,7 +83,7 @@ def overhead() -> Overhead:
 
 def jobs_per_second() -> float:
     """Jobs per second from the producer's call to the last commit, on an engine that answers immediately."""
-    with _stack(None) as (stack, producer, engine), _null_engine(stack):
+    with _stack(None) as (stack, producer, engine), null_engine(stack):
         _through_queue(producer, engine, _jobs("warm-up", 500))
         return NULL_JOBS / _through_queue(producer, engine, _jobs("null", NULL_JOBS))
 
@@ -93,7 +93,7 @@ def commit_p99() -> float:
 
     Taken from the worker's histogram, with linear interpolation within a bucket.
     """
-    with _stack(None) as (stack, producer, engine), _null_engine(stack):
+    with _stack(None) as (stack, producer, engine), null_engine(stack):
         _through_queue(producer, engine, _jobs("warm-up", 500))
         before = _commits(stack)
         _paced(producer)
@@ -152,16 +152,16 @@ def crash_cost() -> CrashCost:
     """Drain `CRASH_JOBS` jobs twice, on an engine of `CRASH_ROWS` rows whose worker takes `HANDED_OVER` jobs."""
     arguments = ("--null-latency", str(CRASH_LATENCY), "--max-rows", str(CRASH_ROWS))
     with _stack(None, worker_in_flight=HANDED_OVER) as (stack, producer, engine):
-        with _null_engine(stack, *arguments):
+        with null_engine(stack, *arguments):
             _through_queue(producer, engine, _jobs("warm-up", 2))
             calm = _through_queue(producer, engine, _jobs("calm", CRASH_JOBS))
         with ThreadPoolExecutor(1) as threads:
             drain = threads.submit(_through_queue, producer, engine, _jobs("crashed", CRASH_JOBS))
-            with _null_engine(stack, *arguments) as process:
+            with null_engine(stack, *arguments) as process:
                 _until_finished(engine, 2 + CRASH_JOBS + int(CRASH_AT * CRASH_JOBS))
                 process.kill()
                 began = time.perf_counter()
-            with _null_engine(stack, *arguments):
+            with null_engine(stack, *arguments):
                 away = time.perf_counter() - began
                 crashed = drain.result()
         with engine.connect() as connection:
@@ -200,7 +200,7 @@ def _stack(model: Path | None, **chosen: int) -> Iterator[tuple[EmbeddedStack, P
 
 
 @contextmanager
-def _null_engine(stack: EmbeddedStack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def null_engine(stack: EmbeddedStack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     url = stack.settings.require_engine_url()
     command = [sys.executable, "-m", "thothy_ai.cli", "engine", "--null", "--url", url, *arguments]
     environment = os.environ | stack.settings.environment()

@@ -44,7 +44,7 @@ def main() -> None:
     if not given.print_only:
         figures = [(f"{name}: median error; p90 held", f"{error}; {held}") for name, _, error, held, *_ in found]
         tables = [Table(" ".join(note.split()), HEADER, found)]
-        record(TITLE, "Forecast", "python -m benchmarks.forecast", figures, tables=tables)
+        record(TITLE, "Accuracy", "python -m benchmarks.forecast", figures, tables=tables)
 
 
 def rows(samples: Sequence[Sample]) -> Iterator[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def test_a_subject_shows_its_first_figures_only(folder: Path) -> None:
     record("Many", "Queue", "make", [(f"figure {number}", "1") for number in range(20)])
     page = (folder / "RESULTS.md").read_text()
     assert [f"figure {number} |" in page for number in range(20)] == [number < results.SHOWN for number in range(20)]
+
+
+def test_benchmarks_record_in_areas_of_the_page() -> None:
+    found = list[str]()
+    for path in results.HERE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "record":
+                found += [each.value for each in node.args[1:2] if isinstance(each, ast.Constant)]
+    assert len(found) > 20
+    assert set(found) <= set(results.AREAS)
 
 
 def test_an_unknown_area_is_refused(folder: Path) -> None:

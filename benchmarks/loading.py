@@ -38,16 +38,22 @@ class OneByOne:
     """Tensors by the safetensors library, one after the other."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self._dtype = device, dtype
+        self.folder, self.device, self.dtype = folder, device, dtype
         self._tensors = {}
         for path in folder.glob("*.safetensors"):
             handle = safe_open(path, "pt", device=str(device))
             self._tensors |= dict.fromkeys(handle.keys(), handle)
 
     def tensor(self, name: str, *_: int) -> Tensor:
-        return self._tensors[name].get_tensor(name).to(self._dtype, copy=True)
+        return self._tensors[name].get_tensor(name).to(self.dtype, copy=True)
 
-    weight = tensor
+    weight = dense = tensor
+
+    def stored(self, name: str, *_: int, dtype: torch.dtype | None = None) -> Tensor:
+        return self._tensors[name].get_tensor(name).to(dtype, copy=True)
+
+    def holds(self, name: str, *shape: int) -> bool:
+        return name in self._tensors and shape in ((), tuple(self._tensors[name].get_slice(name).get_shape()))
 
 
 def by_the_library(folder: Path, device: torch.device, dtype: torch.dtype) -> None:

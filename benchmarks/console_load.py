@@ -25,6 +25,7 @@ from sqlalchemy import Engine, text
 from benchmarks.backlog import fill, servers
 from benchmarks.results import Table, record, table
 from tests.support.browser import browser
+from tests.support.fetched import fetched
 from thothy_ai.admin.jobs import JobList
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.console_links import make_link
@@ -197,8 +198,7 @@ def _watching(address: str, cookie: str, paths: Sequence[str]) -> Iterator[None]
 
 def _browsing(database: Engine, address: str, path: str) -> float:
     """The share of a core that a browser with this page takes, all of its processes together."""
-    start = subprocess.check_output([ROOT / "deploy/fetch-chromium"], text=True).strip()
-    with tempfile.TemporaryDirectory() as home, browser(start, Path(home)) as chromium:
+    with tempfile.TemporaryDirectory() as home, browser(fetched("fetch-chromium"), Path(home)) as chromium:
         chromium.load(f"{address}/console/enter?token={make_link(database, 'Ada', 'operator', None)}", 1440)
         chromium.press("button.main")
         chromium.load(f"{address}/console{path}", 1440)

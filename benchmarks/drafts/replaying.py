@@ -141,7 +141,8 @@ class Replaying:
     def _take(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, RefusedEvent | FinishedEvent) and event.error is not None:
-                self._done.set_exception(event.error)
+                if not self._done.done():
+                    self._done.set_exception(event.error)
                 return
             if isinstance(event, FinishedEvent):
                 if self._left:

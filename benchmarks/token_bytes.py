@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 from unittest import mock
@@ -51,7 +52,6 @@ from thothy_ai.kernels.operations import Operations
 WORKLOADS = Path(__file__).with_name("workloads")
 COUNTED_ROWS = (4, 16, 48, 96, 160, 256, 400)  # that decode together while chosen experts are counted
 COUNTED_TOKENS = 24  # of an output, in those steps
-
 COUNTED_PROMPT = 64  # tokens
 POOL = 600_000  # tokens of KV in the drain, which leaves memory for counting
 KV_BLOCK = 32
@@ -74,7 +74,8 @@ class Case:
 @dataclass(frozen=True)
 class Sizes:
     """Bytes of a model: of one expert in all layers, of the other weights but embeddings, of which a token reads a row,
-    of a token's keys and values, and of a row's states. `experts` is the number of experts in a layer.
+    of a token's keys and values, and of a row's states. `experts` is the number of experts in a layer that tokens
+    choose from; one that gets all tokens is among the other weights.
     """
 
     experts: int
@@ -96,9 +97,8 @@ class Sizes:
         if (experts := config.experts) is None:
             return cls(0, 0, others, kv, states)
         size = 1 if options.weights == "fp8" else model.dtype.itemsize
-        count = experts.count + experts.shared // experts.inner
         expert = 3 * config.hidden_size * experts.inner * experts.layers * size
-        return cls(count, expert, others - count * expert, kv, states)
+        return cls(experts.count, expert, others - experts.count * expert, kv, states)
 
     def of_step(self, step: Step, chosen: Chosen) -> Counter[str]:
         """The bytes that a step needs, by what they are; `chosen` tells the experts that its tokens chose."""
@@ -120,7 +120,6 @@ class Chosen:
     def __init__(self, sizes: Sizes) -> None:
         self._most = sizes.experts
         self._found: defaultdict[int, list[Tensor]] = defaultdict(list)
-        self._known: tuple[list[float], list[float]] | None = None
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -130,7 +129,7 @@ class Chosen:
         def counted(router: ExpertRouter, hidden: Tensor, operations: Operations) -> Routed:
             routed = route(router, hidden, operations)
             chosen = torch.bincount(routed.experts.flatten(), minlength=self._most) > 0
-            self._found[len(hidden)].append(chosen.sum())
+            self._found[len(hidden)].append(chosen[: self._most].sum())
             return routed
 
         with mock.patch.object(ExpertRouter, "__call__", counted):
@@ -138,13 +137,14 @@ class Chosen:
 
     def among(self, tokens: int) -> float:
         """Interpolated between the numbers of tokens that were counted."""
-        if not self._most:
-            return 0.0
-        if self._known is None:
-            counts = sorted(self._found)
-            means = [torch.stack(self._found[count]).double().mean().item() for count in counts]
-            self._known = [0.0, *counts], [0.0, *means]
-        return float(np.interp(tokens, *self._known))
+        return float(np.interp(tokens, *self._means))
+
+    @cached_property
+    def _means(self) -> tuple[list[float], list[float]]:
+        """Numbers of tokens that were counted, and of experts that they chose."""
+        counts = sorted(self._found)
+        means = [torch.stack(self._found[count]).double().mean().item() for count in counts]
+        return [0.0, *counts], [0.0, *means]
 
 
 def main() -> None:
@@ -186,7 +186,7 @@ def main() -> None:
 
 
 def _ratios(rates: Sequence[tuple[float, float]]) -> str:
-    (seconds, rate), *_, (peer_seconds, peer_rate) = rates + rates[-1:]
+    (seconds, rate), (peer_seconds, peer_rate) = rates[0], rates[-1]
     return f"{seconds / peer_seconds:.3f}; {rate / peer_rate:.3f}"
 
 

@@ -8,37 +8,36 @@ import torch
 from torch import Tensor
 
 ROW = 16384  # numbers of two bytes, at most
-_ROWS = 256  # between two ranks, of at most _NARROW numbers; NCCL is faster for more
-_NARROW = 4096
+EMPTY = -(1 << 15)  # the bits of a negative zero: of a place's numbers that have not arrived
+_ROWS = 512  # between two ranks: NCCL takes twice as long, or more (H200, benchmarks/sums.py); more were not measured
+_FIRST_WITH_EARLY_LAUNCHES = (9, 0)  # compute capability
 
 
 class Peers(NamedTuple):
     """One rank's view of memory that all ranks' devices read and write.
 
-    `inboxes` [R] int64 are the addresses of the ranks' inboxes, each of `inbox_words` int64. An inbox has two places
-    for each row of each rank, which are used in turn. `exchanged` [rows] int32 counts how often a row was exchanged:
-    it says which place is next, and goes with each number, so that the reader knows when it has arrived. `given_up`
-    [1] int32 ends kernels that wait for a rank that was lost.
+    `inboxes` [R] int64 are the addresses of the ranks' inboxes, each of `inbox_size` int16. An inbox has two places for
+    each row of each rank, which are used in turn; their numbers are `EMPTY` until they arrive. `turns` [rows] int32 are
+    the rows' next places, 0 or 1. `given_up` [1] int32 ends kernels that wait for a rank that was lost.
+
+    `early`: on this device, a kernel can begin before the one before it has ended, and wait for its results.
     """
 
     inboxes: Tensor
-    exchanged: Tensor
+    turns: Tensor
     given_up: Tensor
     rank: int
+    early: bool
 
     @property
     def rows(self) -> int:
         """The most rows that are exchanged at once."""
-        return len(self.exchanged)
+        return len(self.turns)
 
     def takes(self, x: Tensor) -> bool:
-        """Whether x [T, N] can be exchanged in less time than NCCL takes (measured on two H200s): few rows, since each
-        rank sends all of them to each other one, and fewer if they are wide. Rows are read in pairs of numbers.
-        """
+        """Whether x [T, N] can be exchanged: few rows, since each rank sends all of them to each other one."""
         rows, size = x.shape
-        most = self.rows // (-(-size // _NARROW)) ** 2
-        in_pairs = not (size % 2 or x.stride(0) % 2 or x.storage_offset() % 2)
-        return 0 < rows <= most and size <= ROW and in_pairs and x.itemsize == 2 and x.stride(1) == 1
+        return 0 < rows <= self.rows and size <= ROW and x.itemsize == 2 and x.stride(1) == 1
 
 
 def most_rows(ranks: int) -> int:
@@ -46,12 +45,13 @@ def most_rows(ranks: int) -> int:
     return _ROWS // (ranks - 1)
 
 
-def inbox_words(ranks: int) -> int:
-    """The size of an inbox: each pair of numbers is a word, with the count of its row."""
-    return 2 * ranks * most_rows(ranks) * (ROW // 2)
+def inbox_size(ranks: int) -> int:
+    """How many numbers an inbox holds."""
+    return 2 * ranks * most_rows(ranks) * ROW
 
 
 def peers_of(inboxes: list[int], rank: int, device: torch.device) -> Peers:
-    """The view of `rank`, for inboxes at these addresses, all zero."""
+    """The view of `rank`, for inboxes at these addresses, all empty."""
+    early = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_EARLY_LAUNCHES
     zeros = torch.zeros(most_rows(len(inboxes)) + 1, dtype=torch.int32, device=device)
-    return Peers(torch.tensor(inboxes, device=device), zeros[1:], zeros[:1], rank)
+    return Peers(torch.tensor(inboxes, device=device), zeros[1:], zeros[:1], rank, early)

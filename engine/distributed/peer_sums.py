@@ -1,7 +1,4 @@
-"""Sums over ranks whose GPUs read and write each other's memory, for steps of few tokens.
-
-NCCL is as fast for many: there, the bytes decide.
-"""
+"""Sums over ranks whose GPUs read and write each other's memory, for steps of few tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import torch.distributed._symmetric_memory as symmetric
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.peers import inbox_words, peers_of
+from thothy_ai.kernels.peers import EMPTY, inbox_size, peers_of
 from thothy_ai.kernels.triton import rank_sums
 
 
@@ -25,10 +22,10 @@ class PeerSums:
         """Allocate this rank's inbox and connect it with the others'. RuntimeError if that fails, in time also on the
         other ranks. No rank may sum before all have returned.
         """
-        self._inbox = symmetric.empty(inbox_words(group.size()), dtype=torch.int64, device=device).zero_()
+        self._inbox = symmetric.empty(inbox_size(group.size()), dtype=torch.int16, device=device).fill_(EMPTY)
         self._handle = symmetric.rendezvous(self._inbox, group)
         self._peers = peers_of(self._handle.buffer_ptrs, group.rank(), device)
-        torch.cuda.synchronize(device)  # the inbox is zero
+        torch.cuda.synchronize(device)  # the inbox is empty
 
     def takes(self, x: Tensor) -> bool:
         """Whether x can be summed here."""

@@ -58,24 +58,30 @@ def _add_rms_norm_kernel(
     out, scales, x, residual, weight, x_row, residual_row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, WIDTH)
-    added = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0)
-    add_and_normalize(out, scales, added, residual + row * residual_row, weight, row, eps, SIZE, WIDTH)
+    residual += row * residual_row
+    added = row_of(x + row * x_row, SIZE, WIDTH)
+    before, factor = row_of(residual, SIZE, WIDTH), row_of(weight, SIZE, WIDTH)
+    add_and_normalize(out, scales, residual, added, before, factor, row, eps, SIZE, WIDTH)
 
 
 @triton.jit
-def add_and_normalize(out, scales, added, residual, weight, row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
-    """Add `added` [WIDTH] to the row at `residual`, and store the normalized sum as row `row` of `out`; it is
-    quantized unless `scales` is None.
+def row_of(numbers, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """The row [WIDTH] that begins at `numbers`."""
+    column = tl.arange(0, WIDTH)
+    return tl.load(numbers + column, mask=column < SIZE, other=0.0)
+
+
+@triton.jit
+def add_and_normalize(out, scales, residual, added, before, factor, row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """Store the sum of `added` and `before` [WIDTH] at `residual`, and that sum, normalized and times `factor`, as row
+    `row` of `out`; it is quantized unless `scales` is None.
     """
     column = tl.arange(0, WIDTH)
     inside = column < SIZE
-    before = tl.load(residual + column, mask=inside, other=0.0).to(tl.float32)
-    total = (before + added.to(tl.float32)).to(residual.dtype.element_ty)
+    total = (before.to(tl.float32) + added.to(tl.float32)).to(residual.dtype.element_ty)
     tl.store(residual + column, total, mask=inside)
     total = total.to(tl.float32)  # rounded to the model's type, as it was stored
-    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    normed = total * tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps) * factor
+    normed = total * tl.rsqrt(tl.sum(total * total, 0) / SIZE + eps) * factor.to(tl.float32)
     if scales is None:
         tl.store(out + row * SIZE + column, normed.to(out.dtype.element_ty), mask=inside)
     else:

@@ -60,7 +60,7 @@ _TILES: dict[str, tuple[tuple[float, ExpertTiles], ...]] = {
     "fp8": (
         (8, ExpertTiles(_FEW, _FEW)),
         (24, ExpertTiles(_SOME, ExpertTile(32, 64, 64, 5, 4, weights_first=True))),
-        (56, ExpertTiles(ExpertTile(64, 64, 128, 3, 4, weights_first=True), ExpertTile(64, 128, 128, 3, 4))),
+        (64, ExpertTiles(ExpertTile(64, 64, 128, 3, 4, weights_first=True), ExpertTile(64, 128, 128, 3, 4))),
         (math.inf, ExpertTiles(ExpertTile(128, 128, 128, 3, 8, short=64), ExpertTile(128, 128, 128, 3, 8, short=64))),
     ),
     "mxfp4": (

@@ -9,7 +9,7 @@ from torch import Tensor
 
 ROW = 16384  # numbers of two bytes, at most
 EMPTY = -(1 << 15)  # the bits of a negative zero: of a place's numbers that have not arrived
-_ROWS = 512  # between two ranks: NCCL takes twice as long, or more (H200, benchmarks/sums.py); more were not measured
+_ROWS = 512  # between two ranks; NCCL takes about twice as long for these, or longer (two H200s, benchmarks/sums.py)
 _FIRST_WITH_EARLY_LAUNCHES = (9, 0)  # compute capability
 
 

@@ -1,4 +1,4 @@
-"""Sums over ranks whose GPUs read and write each other's memory, for steps of few tokens."""
+"""Sums over ranks whose GPUs read and write each other's memory, for steps of up to some hundred tokens."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class PeerSums:
         self._inbox = symmetric.empty(inbox_size(group.size()), dtype=torch.int16, device=device).fill_(EMPTY)
         self._handle = symmetric.rendezvous(self._inbox, group)
         self._peers = peers_of(self._handle.buffer_ptrs, group.rank(), device)
+        self._one, self._stream = torch.ones(1, dtype=torch.int32).pin_memory(), torch.cuda.Stream(device)
         torch.cuda.synchronize(device)  # the inbox is empty
 
     def takes(self, x: Tensor) -> bool:
@@ -44,9 +45,12 @@ class PeerSums:
         return rank_sums.add_rms_norm_fp8(x, residual, weight, eps, self._peers)
 
     def give_up(self) -> None:
-        """End the kernels that wait for a rank which was lost; what they compute is wrong."""
-        with torch.cuda.stream(torch.cuda.Stream(self._inbox.device)):
-            self._peers.given_up.fill_(1)
+        """End the kernels that wait for a rank which was lost; what they compute is wrong.
+
+        The flag is copied, since another kernel could not start while they fill the device.
+        """
+        with torch.cuda.stream(self._stream):
+            self._peers.given_up.copy_(self._one, non_blocking=True)
 
 
 def reaches_all(device: torch.device, devices: list[torch.device]) -> bool:

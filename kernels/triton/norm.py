@@ -46,11 +46,10 @@ def _launch(out: Tensor, scales: Tensor | None, x: Tensor, residual: Tensor, wei
 def _rms_norm_kernel(out, x, weight, x_row, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH)
-    inside = column < SIZE
-    wide = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
-    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    wide = row_of(x + row * x_row, SIZE, WIDTH).to(tl.float32)
+    factor = row_of(weight, SIZE, WIDTH).to(tl.float32)
     normed = wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps) * factor
-    tl.store(out + row * SIZE + column, normed.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row * SIZE + column, normed.to(out.dtype.element_ty), mask=column < SIZE)
 
 
 @triton.jit

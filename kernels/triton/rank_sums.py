@@ -5,6 +5,9 @@ There is no barrier and no flag: a place is full of negative zeros, its reader w
 it with them again; negative zeros are sent as positive ones (as in the "Lamport" sums of TensorRT-LLM). A rank writes
 to a place only after it has received what the others sent after they had emptied it. Every rank adds the summands in
 the order of their ranks, in float32, and rounds the sum to their type, so that all have the same bits.
+
+More programs may be launched than run at once. GPUs start them in the order of their numbers, so that the first row
+that is not summed yet is always being summed on all ranks.
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ def _launch(
     tile = row_tile(size)
     _add_rms_norm_kernel[(rows,)](
         out, scales, x, residual, weight, *peers[:3], x.stride(0), residual.stride(0), eps, peers.rows,
-        peers.rank, len(peers.inboxes), size, tile.width, EARLY=peers.early, num_warps=tile.warps,
-        **({"launch_pdl": True} if peers.early else {}),
+        peers.rank, len(peers.inboxes), size, tile.width, EARLY=peers.early,
+        num_warps=tile.warps, launch_pdl=peers.early,
     )  # fmt: skip
 
 
@@ -78,7 +81,7 @@ def _add_rms_norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     residual += row * residual_row
     factor = row_of(weight, SIZE, WIDTH)
-    if EARLY:  # what precedes this is done while the kernel before still runs
+    if EARLY:  # only the weight is read before this: the kernel before may still be writing all else
         tl.extra.cuda.gdc_wait()
     before = row_of(residual, SIZE, WIDTH)  # arrives while the ranks exchange theirs
     total = _summed(x + row * x_row, inboxes, turns, given_up, row, rows, RANK, RANKS, SIZE, WIDTH)
@@ -117,7 +120,7 @@ def _summed(
 def _place(inboxes, rank, place):
     """The place of a row in a rank's inbox."""
     start = tl.load(inboxes + rank).to(tl.pointer_type(tl.int16)) + place * _ROW
-    return tl.multiple_of(start, 16)  # bytes: numbers are loaded and stored 8 at a time
+    return tl.multiple_of(start, 16)  # bytes: 8 numbers are loaded and stored at a time
 
 
 @triton.jit

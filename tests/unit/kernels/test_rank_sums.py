@@ -71,7 +71,7 @@ def assert_equal(got: Tensor, wanted: Tensor) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("ranks", "rank"), GROUPS)
 def test_sums_that_follow_one_another(ranks: int, rank: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Each row has its own count, and each size of rows the same places."""
+    """Each row takes its own turns, and rows of any size have the same places."""
     group = OneRank(ranks, rank, device)
     for tokens, size in ((3, 70), (1, 64), (3, 71), (2, 6), (3, 70)):
         rows = summands(ranks, tokens, size, dtype, device)
@@ -79,6 +79,19 @@ def test_sums_that_follow_one_another(ranks: int, rank: int, dtype: torch.dtype,
         assert rank_sums.all_reduce(mine, group.peers) is mine
         assert_equal(mine, total(rows))
         group.assert_sent(rows[rank])
+
+
+def test_rows_that_begin_anywhere(device: torch.device) -> None:
+    """A part of wider rows, whose first number is at an odd place."""
+    group = OneRank(2, 0, device)
+    rows = summands(2, 3, 61, torch.float16, device)
+    wide = torch.zeros(3, 64, dtype=torch.float16, device=device)
+    mine = wide[:, 1:62]
+    mine.copy_(group.receive(rows))
+    rank_sums.all_reduce(mine, group.peers)
+    assert_equal(mine, total(rows))
+    assert not wide[:, 0].any()
+    assert not wide[:, 62:].any()
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -8,7 +8,8 @@ A graph of twenty sums, each with its norm, is replayed; times are of one sum an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -17,12 +18,13 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
 from benchmarks.command_line import CommandLine
+from benchmarks.phases import BenchmarkError
 from benchmarks.results import table
 from thothy_ai.engine.distributed.process_group import ProcessGroup, open_store, reach_store
-from thothy_ai.kernels.triton import norm, rank_sums
+from thothy_ai.kernels.triton import norm
 
 RANKS = 2
-SIZES = (2048, 4096, 8192)  # numbers of a row
+SIZES = (2048, 4096, 8192, 16384)  # numbers of a row
 ROWS = (1, 16, 64, 128, 256, 512)
 IN_A_GRAPH, REPLAYS = 20, 50
 EPS = 1e-5
@@ -34,47 +36,40 @@ def main() -> None:
     if torch.cuda.device_count() < RANKS:
         line.error("this needs two GPUs")
     store = open_store(RANKS)
-    other = processes.get_context("spawn").Process(target=of_other_rank, args=(store.port,))
-    other.start()
-    found = measured(0, store)
-    other.join()
-    print(table(("numbers of a row", "rows", "ours, us", "NCCL, us", "results"), found), flush=True)
+    processes.get_context("spawn").Process(target=other_rank, args=(store.port,), daemon=True).start()
+    with line.checked():
+        found = [*measured(0, store)]
+    print(table(("numbers of a row", "rows", "ours, us", "NCCL, us", "bits"), found), flush=True)
     os._exit(0)  # to leave the group would wait for graphs
 
 
-def of_other_rank(port: int) -> None:
-    measured(1, reach_store(port, RANKS))
+def other_rank(port: int) -> None:
+    for _ in measured(1, reach_store(port, RANKS)):
+        pass
     os._exit(0)
 
 
-def measured(rank: int, store: TCPStore) -> list[tuple[str, ...]]:
+def measured(rank: int, store: TCPStore) -> Iterator[tuple[str, ...]]:
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     group = ProcessGroup(rank, RANKS, device, store)
     if group._peers is None:
-        raise SystemExit("the GPUs' memory cannot be connected")
-    peers, rows = group._peers._peers, []
+        raise BenchmarkError("the GPUs' memory cannot be connected")
     for size in SIZES:
         weight = torch.ones(size, device=device, dtype=torch.bfloat16)
-        for count in ROWS:
+        for rows in ROWS:
             torch.manual_seed(rank)
-            x = torch.randn(count, size, device=device, dtype=torch.bfloat16)
-            summed = torch.zeros_like(x)
+            x = torch.randn(rows, size, device=device, dtype=torch.bfloat16)
+            ours, nccl = partial(group._peers.add_rms_norm, weight=weight, eps=EPS), partial(by_nccl, weight=weight)
+            same = torch.equal(ours(x, torch.zeros_like(x)), nccl(x.clone(), torch.zeros_like(x)))
+            zeros = torch.zeros_like(x), torch.zeros_like(x)  # remain zeros, however often they are summed
+            times = (f"{microseconds(partial(sums, *zeros), group):.1f}" for sums in (ours, nccl))
+            yield f"{size:,}", str(rows), *times, "the same" if same else "others"
 
-            def ours(x: Tensor = x, summed: Tensor = summed, weight: Tensor = weight) -> Tensor:
-                return rank_sums.add_rms_norm(x, summed, weight, EPS, peers)
 
-            def by_nccl(x: Tensor = x, summed: Tensor = summed, weight: Tensor = weight) -> Tensor:
-                total = x.clone()
-                dist.all_reduce(total)
-                return norm.add_rms_norm(total, summed, weight, EPS)
-
-            normalized = ours()
-            summed.zero_()
-            same = "the same bits" if torch.equal(normalized, by_nccl()) else "other bits"
-            times = [f"{microseconds(sums, group):.1f}" for sums in (ours, by_nccl)]
-            rows.append((f"{size:,}", str(count), *times, same))
-    return rows
+def by_nccl(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
+    dist.all_reduce(x)
+    return norm.add_rms_norm(x, residual, weight, EPS)
 
 
 def microseconds(sums: Callable[[], Tensor], group: ProcessGroup) -> float:

@@ -123,6 +123,11 @@ class _Bounded:
         limit = seconds_left(self.answer_seconds)
         return limit if limit is not None and (timeout is None or limit < timeout) else None
 
+    def _leave_statement(self) -> None:
+        """After an interruption, close the connection if it still waits for an answer. SQLAlchemy then drops it."""
+        if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            self.pgconn.finish()
+
     def _give_up(self, seconds: float) -> psycopg.OperationalError:
         self.pgconn.finish()  # an answer that comes now would be taken for the next statement's
         return psycopg.OperationalError(f"no answer within {seconds:.3g} s")
@@ -140,6 +145,11 @@ class Connection(_Bounded, psycopg.Connection[Any]):
             if limit is None:
                 raise
             raise self._give_up(limit) from None
+        except BaseException as error:
+            # For Ctrl-C, psycopg has cancelled the statement. It does not know other interruptions, such as a stop.
+            if not isinstance(error, Exception):
+                self._leave_statement()
+            raise
 
 
 class AsyncConnection(_Bounded, psycopg.AsyncConnection[Any]):
@@ -156,9 +166,7 @@ class AsyncConnection(_Bounded, psycopg.AsyncConnection[Any]):
                 raise
             raise self._give_up(limit) from None
         except asyncio.CancelledError:
-            # psycopg would ask the server to cancel the statement, and wait for it. SQLAlchemy drops the connection.
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()
+            self._leave_statement()  # psycopg would ask the server to cancel it, and wait for that
             raise
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, make_url, text
 
 from tests.conftest import Services
+from tests.support.queue_bench import eventually
 from thothy_ai.admin.doctor import Level, examine, stores
+from thothy_ai.cli.views.stopping import StopRequested
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
@@ -133,3 +142,51 @@ def test_too_many_parameters_do_not_make_postgres_unreachable(settings: Settings
     marks = ", ".join(f"CAST(:{name} AS int)" for name in names)
     refusal = _refusal(settings, engine, f"SELECT 1 WHERE 1 IN ({marks})", **dict.fromkeys(names, 1))
     assert (type(refusal), refusal.sqlstate) == (DatabaseError, None)
+
+
+SLEEP = "SELECT pg_sleep(600)"
+
+
+@pytest.mark.parametrize("interruption", [StopRequested, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("within_ping", [False, True])
+def test_an_interruption_during_a_statement_is_raised_as_it_is(
+    settings: Settings,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    interruption: type[BaseException],
+    *,
+    within_ping: bool,
+) -> None:
+    """So that a command that is stopped ends by its own rules. The next statement gets its own answer."""
+    _run(settings, engine, "SELECT 1")  # the next time, its connection is pinged first
+    with monkeypatch.context() as patched:
+        if within_ping:
+            patched.setattr(engine.dialect, "_dialect_specific_select_one", SLEEP)
+        with _interrupted_in_its_sleep(settings, interruption), pytest.raises(interruption):
+            _run(settings, engine, SLEEP)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT 2")) == 2
+
+
+@contextmanager
+def _interrupted_in_its_sleep(settings: Settings, interruption: type[BaseException]) -> Iterator[None]:
+    """A signal raises this in the main thread once Postgres executes the statement."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise interruption
+
+    def wait_and_signal() -> None:
+        url = settings.require_database_url().replace("+psycopg", "")
+        with psycopg.connect(url, autocommit=True) as connection:
+            asleep = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event = 'PgSleep'"
+            eventually(lambda: connection.execute(asleep, [SLEEP]).fetchone() == (1,))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    watching = threading.Thread(target=wait_and_signal)
+    watching.start()
+    try:
+        yield
+    finally:
+        watching.join()
+        signal.signal(signal.SIGUSR1, before)

@@ -97,7 +97,7 @@ def _summed(
     column = tl.arange(0, WIDTH)
     inside = column < SIZE
     turn = tl.load(turns + row)
-    own = tl.load(x.to(tl.pointer_type(tl.int16)) + column, mask=inside, other=0)
+    own = row_of(x.to(tl.pointer_type(tl.int16)), SIZE, WIDTH)
     own = tl.where(own == _EMPTY, 0, own)
     first = turn * RANKS  # of the places of this turn
     for other in tl.static_range(RANKS):

@@ -64,7 +64,7 @@ def measured(rank: int, store: TCPStore) -> Iterator[tuple[str, ...]]:
             same = torch.equal(ours(x, torch.zeros_like(x)), nccl(x.clone(), torch.zeros_like(x)))
             zeros = torch.zeros_like(x), torch.zeros_like(x)  # remain zeros, however often they are summed
             times = (f"{microseconds(partial(sums, *zeros), group):.1f}" for sums in (ours, nccl))
-            yield f"{size:,}", str(rows), *times, "the same" if same else "others"
+            yield f"{size:,}", str(rows), *times, "the same" if same else "different"
 
 
 def by_nccl(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def by_nccl(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
 
 
 def microseconds(sums: Callable[[], Tensor], group: ProcessGroup) -> float:
-    """Of one sum, with graphs that both ranks replay at once."""
+    """Of one sum, from graphs. Both ranks replay equally many; `triton.testing` chooses a number by each one's time."""
     graph = torch.cuda.CUDAGraph()
     sums()
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Sums over ranks whose GPUs read and write each other's memory, for steps of up to some hundred tokens."""
+"""Sums over ranks whose GPUs read and write each other's memory, for steps of up to a few hundred tokens."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing as processes
 
 from tests.support.engine_driver import EngineDriver
 from tests.support.engine_process import core_of, ended, errors_of, options, ready, started, with_client
@@ -23,7 +24,9 @@ from thothy_ai.engine.api import GenerationRequest, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.engine.distributed.leader import Group
+from thothy_ai.engine.distributed.process_group import ProcessGroup, open_store, reach_store
 from thothy_ai.engine.serving.client import EngineClient
+from thothy_ai.kernels.operations import operations_for
 
 pytestmark = [
     pytest.mark.gpu,
@@ -122,6 +125,44 @@ def test_a_rank_that_is_killed_ends_the_engine_in_seconds(tmp_path: Path) -> Non
         code, errors = ended(process)
     assert code == 70
     assert any("rank 1's process was killed by SIGKILL" in line for line in errors)
+
+
+def test_a_sum_ends_when_its_rank_leaves(tmp_path: Path) -> None:
+    """The programs that wait for the other rank fill the device, so that no other kernel could start."""
+    store, context = open_store(2), processes.get_context("spawn")
+    ranks = [context.Process(target=rank, args=(store.port, tmp_path / "left")) for rank in (leave, stay)]
+    for rank in ranks:
+        rank.start()
+    try:
+        ranks[0].join(60)
+        assert (tmp_path / "left").exists()
+        assert ranks[0].exitcode == 0
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+def leave(port: int, left: Path) -> None:
+    device = torch.device("cuda", 0)
+    torch.cuda.set_device(device)
+    group = ProcessGroup(0, 2, device, reach_store(port, 2))
+    x, weight = torch.zeros(512, 16384, device=device, dtype=torch.bfloat16), torch.ones(16384, device=device)
+    group.add_rms_norm(x, torch.zeros_like(x), weight.bfloat16(), 1e-5, operations_for(device))
+    time.sleep(0.5)
+    assert not torch.cuda.current_stream().query()
+    group.leave()
+    torch.cuda.current_stream().synchronize()
+    left.touch()
+    os._exit(0)
+
+
+def stay(port: int, left: Path) -> None:
+    device = torch.device("cuda", 1)
+    torch.cuda.set_device(device)
+    group = ProcessGroup(1, 2, device, reach_store(port, 2))
+    while group.size and not left.exists():
+        time.sleep(0.1)
+    os._exit(0)
 
 
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:

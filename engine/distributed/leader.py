@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
@@ -100,6 +101,7 @@ class Group:
         """Have the other ranks load their shares of this model, in place of the one they run; returns at once."""
         if self._leading is not None:
             self._leading.end()
+            self._leading = None
         for rank in self._others:
             own = replace(options, device=str(self._devices[rank.number]), token=None)
             rank.send(LoadShare(own, configuration))
@@ -149,6 +151,8 @@ class Group:
     def close(self) -> None:
         """End the other processes and leave the group, so that this process can be the first rank of another one."""
         self.end_others()
+        self._leading = None
+        gc.collect()  # frees the runner's graphs, for whose end NCCL would wait
         if self.ranks is not None:
             self.ranks.leave()
             self.ranks = None

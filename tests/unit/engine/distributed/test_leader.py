@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_different_code_on_a_rank_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(leader, "CODE", "of before")
     with pytest.raises(ModelLoadError, match="rank 1 runs different code from rank 0"):
         Group(START)
+
+
+def test_a_group_that_closes_keeps_no_runner(tmp_path: Path) -> None:
+    """NCCL would wait for the end of its graphs, or for that of a model's before the next one."""
+    folder = tiny_model("llama", tmp_path, vocab_size=700)
+    options, runners = replace(ROOMY, model=folder), []
+    with two_ranks() as group:
+        shared = SharedModel(group, folder)
+        for _ in range(2):
+            with EngineDriver(lambda on_events: shared.build(None, options, on_events)) as driver:
+                driver.run([CoreRequest("0", (5, 6, 7), SamplingParams(max_tokens=4, ignore_eos=True))])
+                runners.append(weakref.ref(driver.core._launcher._runner._runner))
+            assert runners[-1]() is not None
+            del driver
+            left = [each for each in runners[:-1] if each() is not None]
+            assert not left
+    assert runners[-1]() is None
 
 
 def test_a_process_runs_the_code_that_it_imported_whatever_lies_on_the_disk_later(tmp_path: Path) -> None:

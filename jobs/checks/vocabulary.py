@@ -25,6 +25,7 @@ _LISTED = frozenset(
     ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "sk", "ru", "uk", "ro", "el", "ca")
 )
 LEMMATIZED = _LISTED - {"da", "nb"} | {"tr", "fi", "hu"}  # languages whose inflected words are looked up
+WITH_WORDS = _LISTED | LEMMATIZED  # languages whose words can be looked up
 _COMPOUNDING = frozenset({"de", "nl", "sv", "da", "nb"})
 _MIN_PART = 3  # letters of a part of a compound
 
@@ -102,4 +103,4 @@ def _dictionaries() -> StreamDictionaryFactory:
     """A factory that keeps all languages, 2 to 33 MB each; simplemma's own keeps eight and rebuilds the others."""
     from simplemma.strategies.dictionaries import StreamDictionaryFactory  # noqa: PLC0415  as above
 
-    return StreamDictionaryFactory(cache_max_size=len(_LISTED | LEMMATIZED))
+    return StreamDictionaryFactory(cache_max_size=len(WITH_WORDS))

@@ -19,8 +19,8 @@ _MAX_UNIT = 16  # numbers; more are never loaded at once
 
 class AdapterTokens(NamedTuple):
     """A pass's tokens, sorted by slot. `order` [T] int32: the tokens of slot 0, of slot 1 and so on; those that have no
-    adapter are nowhere in it. `tiles` [3, N] int32: a slot, and where in the order some of its tokens begin and end; a
-    tile without tokens ends where it begins. A tile has at most `rows` tokens.
+    adapter come last, as if they had one more slot. `tiles` [3, N] int32: a slot, and where in the order some of its
+    tokens begin and end; a tile without tokens ends where it begins. A tile has at most `rows` tokens.
     """
 
     order: Tensor
@@ -38,8 +38,8 @@ class OutputBlocks(NamedTuple):
 
 
 class AdapterWeights(NamedTuple):
-    """A layer's weights of S adapters: `a` [S, parts * R, in], `b` [S, out, R], and the `ranks` [S] int32 up to which
-    they are not zero; 0 for an adapter that leaves the layer as it is.
+    """A layer's weights of S adapters: `a` [S, parts * R, in], `b` [S, out, R], and the `ranks` [S + 1] int32 up to
+    which they are not zero; 0 for an adapter that leaves the layer as it is, and behind the last slot.
 
     The outputs of a merged layer have a part of `a` each, and are divided into `blocks`.
     """
@@ -53,6 +53,16 @@ class AdapterWeights(NamedTuple):
     def rank(self) -> int:
         """R, which is a multiple of `RANK_MULTIPLE`."""
         return self.b.shape[2]
+
+
+class Shrunk(NamedTuple):
+    """A x of a layer's inputs, which B has still to multiply: its summands `low` [splits, T, parts * R] float32, which
+    are written for tokens that have an adapter.
+    """
+
+    low: Tensor
+    weights: AdapterWeights
+    tokens: AdapterTokens
 
 
 def output_blocks(rows: list[int], device: torch.device) -> OutputBlocks:

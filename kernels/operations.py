@@ -11,7 +11,7 @@ from torch import Tensor
 from thothy_ai.kernels.experts import ExpertActivation, Experts, ExpertWeights, Routed, Routing
 from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.grouped import GroupedInts
-from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights
+from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights, Shrunk
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
@@ -74,16 +74,18 @@ class Operations(Protocol):
         """Overwrite x [T, heads, N] with its RMS norm over all heads of a token, times weight [heads * N]."""
         ...
 
-    def silu_mul(self, gate_up: Tensor, /) -> Tensor:
-        """silu(gate) * up of [T, 2 * N] -> [T, N]."""
+    def silu_mul(self, gate_up: Tensor, shrunk: Shrunk | None = None, /) -> Tensor:
+        """silu(gate) * up of [T, 2 * N] -> [T, N], with B of what was shrunk added to `gate_up` first, which may
+        overwrite it.
+        """
         ...
 
     def silu_mul_fp8(self, gate_up: Tensor, /) -> Quantized:
         """As `silu_mul`, quantized by token."""
         ...
 
-    def gelu_tanh_mul(self, gate_up: Tensor, /) -> Tensor:
-        """gelu(gate) * up of [T, 2 * N] -> [T, N], GELU by its tanh approximation."""
+    def gelu_tanh_mul(self, gate_up: Tensor, shrunk: Shrunk | None = None, /) -> Tensor:
+        """As `silu_mul`, with GELU by its tanh approximation."""
         ...
 
     def gelu_tanh_mul_fp8(self, gate_up: Tensor, /) -> Quantized:
@@ -239,14 +241,14 @@ class Operations(Protocol):
         ...
 
     def sort_by_adapter(self, slots: Tensor, adapters: int, /) -> AdapterTokens:
-        """Tokens sorted by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+        """Tokens sorted by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
         ...
 
-    def shrink(self, x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens, /) -> Tensor:
-        """A x of x [T, in], by each token's adapter: float32 summands [splits, T, parts * R]."""
+    def shrink(self, x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens, /) -> Shrunk:
+        """A x of x [T, in], by each token's adapter."""
         ...
 
-    def expand_add(self, shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor, /) -> None:
+    def expand_add(self, shrunk: Shrunk, out: Tensor, /) -> None:
         """Add B of what was shrunk to `out` [T, out], in place."""
         ...
 

@@ -6,11 +6,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.lora import Shrunk
+from thothy_ai.kernels.reference.lora import expand_add
 from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 
-def silu_mul(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
+def silu_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
+    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; B of what was shrunk is added before."""
+    if shrunk is not None:
+        expand_add(shrunk, gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.silu(gate).mul_(up)
 
@@ -20,8 +24,12 @@ def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     return quantize_fp8(silu_mul(gate_up.float()))
 
 
-def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
-    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
+def gelu_tanh_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
+    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N], GELU by its tanh approximation; B of what was
+    shrunk is added before.
+    """
+    if shrunk is not None:
+        expand_add(shrunk, gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.gelu(gate, approximate="tanh").mul_(up)
 

@@ -8,32 +8,33 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights, OutputBlocks
+from thothy_ai.kernels.lora import AdapterTokens, AdapterWeights, OutputBlocks, Shrunk
 from thothy_ai.kernels.reference.quantize import dequantize
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
-    """Sort tokens by their slots [T] int32, of so many adapters; a slot beyond them stands for none."""
+    """Sort tokens by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
     order = slots.argsort(stable=True).to(torch.int32)
-    counts = slots.to(torch.int64).bincount(minlength=adapters)[:adapters]
+    counts = slots.to(torch.int64).bincount(minlength=adapters + 1)
     ends = counts.cumsum(0)
     slot = counts.nonzero().flatten()
     tiles = torch.stack((slot, (ends - counts)[slot], ends[slot])).to(torch.int32)
     return AdapterTokens(order, tiles, rows=len(slots))
 
 
-def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
-    """A x of x [T, in], by token: [1, T, parts * R] float32, of which the rest may have any value."""
+def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Shrunk:
+    """A x of x [T, in], by token, in one summand."""
     plain = dequantize(x) if isinstance(x, Quantized) else x
-    out = torch.zeros(1, len(plain), weights.a.shape[1], device=plain.device)
+    low = torch.zeros(1, len(plain), weights.a.shape[1], device=plain.device)
     for slot, token in _by_slot(weights, tokens):
-        out[0, token] = (plain[token].to(weights.a.dtype) @ weights.a[slot].t()).float()
-    return out
+        low[0, token] = (plain[token].to(weights.a.dtype) @ weights.a[slot].t()).float()
+    return Shrunk(low, weights, tokens)
 
 
-def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
+def expand_add(shrunk: Shrunk, out: Tensor) -> None:
     """Add B of what was shrunk to `out` [T, out], in place."""
-    whole, rank = shrunk.sum(0).to(weights.b.dtype), weights.rank
+    weights, tokens = shrunk.weights, shrunk.tokens
+    whole, rank = shrunk.low.sum(0).to(weights.b.dtype), weights.rank
     for slot, token in _by_slot(weights, tokens):
         for part, first, last in _outputs(weights.blocks):
             low = whole[token, part * rank : (part + 1) * rank]

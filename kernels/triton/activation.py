@@ -7,15 +7,20 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.lora import Shrunk
+from thothy_ai.kernels.triton.lora import low_of, product, tile_of
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
-from thothy_ai.kernels.triton.tiles import row_tile
+from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _WIDTH = 1024  # columns per program: enough bytes in flight, and common sizes are multiples
+# With adapters: columns, and numbers of B, per step of a program's loop; steps, of which there are more while at least
+# so many programs remain.
+_STEP_COLUMNS, _STEP_NUMBERS, _MAX_STEPS, _PROGRAMS = 64, 4096, 8, 2048
 
 
-def silu_mul(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
-    return _gated(gate_up, gelu=False)
+def silu_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
+    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; B of what was shrunk is added before."""
+    return _gated(gate_up, gelu=False) if shrunk is None else _adapted_gated(gate_up, shrunk, gelu=False)
 
 
 def silu_mul_fp8(gate_up: Tensor) -> Quantized:
@@ -23,9 +28,9 @@ def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     return _gated_fp8(gate_up, gelu=False)
 
 
-def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
-    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
-    return _gated(gate_up, gelu=True)
+def gelu_tanh_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
+    """As `silu_mul`, with GELU by its tanh approximation."""
+    return _gated(gate_up, gelu=True) if shrunk is None else _adapted_gated(gate_up, shrunk, gelu=True)
 
 
 def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
@@ -60,6 +65,25 @@ def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
     return out
 
 
+def _adapted_gated(gate_up: Tensor, shrunk: Shrunk, *, gelu: bool) -> Tensor:
+    """By tiles of tokens with the same adapter. Outputs without B's part are written once less, and read once less."""
+    size, (sums, weights, (order, tiles, rows)) = gate_up.shape[1] // 2, shrunk
+    splits, count, low = sums.shape
+    out = gate_up.new_empty(count, size)
+    ranks = power_of_two(weights.rank)
+    columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
+    steps = 1
+    while steps < _MAX_STEPS and tiles.shape[1] * triton.cdiv(size, 2 * steps * columns) >= _PROGRAMS:
+        steps *= 2
+    _adapted_gated_kernel[(tiles.shape[1], triton.cdiv(size, steps * columns))](
+        out, gate_up, sums, weights.b, weights.ranks, order, tiles,
+        tiles.shape[1], count, low, weights.rank,
+        gate_up.stride(0), weights.b.stride(0), weights.ranks.stride(0),
+        GELU=gelu, SIZE=size, SPLITS=splits, ROWS=rows, STEPS=steps, COLUMNS=columns, RANKS=ranks, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
 def _gated_fp8(gate_up: Tensor, *, gelu: bool) -> Quantized:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = empty_quantized(gate_up, rows, size)
@@ -75,6 +99,71 @@ def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.conste
     gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
     product = _gelu(gate, up) if GELU else _silu(gate, up)
     tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+
+
+@triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"])
+def _adapted_gated_kernel(
+    out,
+    gate_up,
+    shrunk,
+    b,
+    ranks,
+    order,
+    tiles,
+    tiles_count,
+    count,
+    low,
+    rank_size,
+    gate_up_row,
+    b_slot,
+    rank_stride,
+    GELU: tl.constexpr,
+    SIZE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    RANKS: tl.constexpr,
+):
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    if tl.max(inside.to(tl.int32), 0) > 0:
+        index = tl.arange(0, RANKS)
+        there = index < rank
+        gate_low = low_of(shrunk, count, low, 0, token, inside, there, ROWS, RANKS, SPLITS)
+        # a checkpoint that merges both has one part
+        up_low = low_of(shrunk, count, low, low - rank_size, token, inside, there, ROWS, RANKS, SPLITS)
+        source = gate_up + token[:, None] * gate_up_row
+        rows = b + slot.to(tl.int64) * b_slot + index[None, :]
+        column = tl.program_id(1) * (STEPS * COLUMNS) + tl.arange(0, COLUMNS)
+        gate, gate_b, up, up_b = _load_adapted(source, rows, column, rank_size, inside, there, SIZE)
+        for _ in tl.range(STEPS, num_stages=1):
+            after = column + COLUMNS  # loaded while the columns before are computed
+            following = _load_adapted(source, rows, after, rank_size, inside, there, SIZE)
+            gate = _rounded(gate.to(tl.float32) + product(gate_low, gate_b), gate.dtype)
+            up = _rounded(up.to(tl.float32) + product(up_low, up_b), up.dtype)
+            gated = _gelu(gate, up) if GELU else _silu(gate, up)
+            both = inside[:, None] & (column < SIZE)[None, :]
+            tl.store(out + token[:, None] * SIZE + column[None, :], gated.to(out.dtype.element_ty), mask=both)
+            column = after
+            gate, gate_b, up, up_b = following
+
+
+@triton.jit
+def _load_adapted(source, rows, column, rank_size, inside, there, SIZE: tl.constexpr):
+    """gate [ROWS, COLUMNS] at `column` and its rows of B [COLUMNS, RANKS], and those of up; nothing past SIZE."""
+    live = column < SIZE
+    both, used = inside[:, None] & live[None, :], live[:, None] & there[None, :]
+    gate = tl.load(source + column[None, :], mask=both, other=0.0)
+    up = tl.load(source + SIZE + column[None, :], mask=both, other=0.0)
+    gate_b = tl.load(rows + column[:, None].to(tl.int64) * rank_size, mask=used, other=0.0)
+    up_b = tl.load(rows + (SIZE + column[:, None]).to(tl.int64) * rank_size, mask=used, other=0.0)
+    return gate, gate_b, up, up_b
+
+
+@triton.jit
+def _rounded(value, dtype: tl.constexpr):
+    """In float32, rounded as if it had been stored."""
+    return value.to(dtype).to(tl.float32)
 
 
 @triton.jit

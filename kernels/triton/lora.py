@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.lora import COLUMNS, MAX_SPLITS, RANK_MULTIPLE, AdapterTokens, AdapterWeights
+from thothy_ai.kernels.lora import COLUMNS, MAX_SPLITS, RANK_MULTIPLE, AdapterTokens, AdapterWeights, Shrunk
 from thothy_ai.kernels.triton.experts.sort import sort_by_expert
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
@@ -31,40 +31,40 @@ _PROGRAMS = 1024  # fill a GPU; while there are fewer, the outputs of a block ar
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
-    """Sort tokens by their slots [T] int32 among `adapters`; a slot beyond these means no adapter."""
+    """Sort tokens by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
     rows = _MANY_ROWS if len(slots) >= _MANY_TOKENS else _FEW_ROWS
-    return AdapterTokens(*sort_by_expert(slots[:, None], adapters, rows), rows)
+    return AdapterTokens(*sort_by_expert(slots[:, None], adapters + 1, rows), rows)
 
 
-def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Tensor:
-    """A x for x [T, in], by token: its summands [splits, T, parts * R] float32; the rest is not written."""
+def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens) -> Shrunk:
+    """A x for x [T, in], by token."""
     values, scales = x if isinstance(x, Quantized) else (x, x)
     (count, inputs), low = values.shape, weights.a.shape[1]
     splits = max(1, min(MAX_SPLITS, inputs // _SPLIT_INPUTS))
     width = min(_MAX_LOW, triton.next_power_of_2(low))
-    out = torch.empty(splits, count, low, dtype=torch.float32, device=values.device)
+    sums = torch.empty(splits, count, low, dtype=torch.float32, device=values.device)
     order, tiles, rows = tokens
     _shrink_kernel[(tiles.shape[1], triton.cdiv(low, width), splits)](
-        out, values, scales, weights.a, weights.ranks, order, tiles,
+        sums, values, scales, weights.a, weights.ranks, order, tiles,
         tiles.shape[1], count, low, inputs, weights.rank,
         values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
         QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=rows, LOW=width,
         INPUTS=_INPUT_BYTES // weights.a.itemsize, num_warps=4, num_stages=_STAGES[rows],
     )  # fmt: skip
-    return out
+    return Shrunk(sums, weights, tokens)
 
 
-def expand_add(shrunk: Tensor, weights: AdapterWeights, tokens: AdapterTokens, out: Tensor) -> None:
+def expand_add(shrunk: Shrunk, out: Tensor) -> None:
     """Add B times the shrunk inputs to `out` [T, out], in place."""
-    splits, count, low = shrunk.shape
-    (table, unit), (order, tiles, rows) = weights.blocks, tokens
+    sums, weights, (order, tiles, rows) = shrunk
+    (splits, count, low), (table, unit) = sums.shape, weights.blocks
     ranks = triton.next_power_of_2(weights.rank)
     columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
     steps, apart = COLUMNS // columns, 1
     while apart < steps and 2 * apart * tiles.shape[1] * table.shape[1] <= _PROGRAMS:
         apart *= 2
     _expand_kernel[(tiles.shape[1], table.shape[1], apart)](
-        out, shrunk, weights.b, weights.ranks, table, order, tiles,
+        out, sums, weights.b, weights.ranks, table, order, tiles,
         tiles.shape[1], table.shape[1], count, low, weights.rank,
         out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
         SPLITS=splits, ROWS=rows, STEPS=steps // apart, COLUMNS=columns, UNIT=unit, RANKS=ranks, num_warps=4,
@@ -94,7 +94,7 @@ def _shrink_kernel(
     LOW: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    slot, rank, token, inside = _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
     if rank > 0:
         column = tl.program_id(1) * LOW + tl.arange(0, LOW)
         wanted = (column < low) & (column % rank_size < rank)
@@ -112,7 +112,7 @@ def _shrink_kernel(
             theirs = tl.load(
                 a + column[:, None] * inputs + element[None, :], mask=wanted[:, None] & there[None, :], other=0.0
             )
-            sums += _product(mine, theirs)
+            sums += product(mine, theirs)
         if QUANTIZED:
             sums *= tl.load(scales + token, mask=inside, other=0.0)[:, None]
         target = (tl.program_id(2) * count + token[:, None]) * low + column[None, :]
@@ -120,8 +120,8 @@ def _shrink_kernel(
 
 
 @triton.jit
-def _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr):
-    """The tile's slot; the rank of its adapter in this layer, or 0 for a tile without tokens; its tokens [ROWS], and
+def tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr):
+    """The tile's slot; the rank of its adapter in this layer, or 0 if there is none or no token; its tokens [ROWS], and
     which of them exist. The rank is rounded up, so that several numbers are loaded at once; those beyond it are zeros.
     """
     tile = tl.program_id(0)
@@ -136,13 +136,26 @@ def _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _product(mine, theirs):
+def low_of(
+    shrunk, count, low, first, token, inside, there, ROWS: tl.constexpr, RANKS: tl.constexpr, SPLITS: tl.constexpr
+):
+    """A x of these tokens, from column `first` on [ROWS, RANKS]: its summands, added in a fixed order."""
+    at = token[:, None] * low + first + tl.arange(0, RANKS)[None, :]
+    sums = tl.zeros([ROWS, RANKS], tl.float32)
+    for split in tl.static_range(SPLITS):
+        source = shrunk + split * count.to(tl.int64) * low + at
+        sums += tl.load(source, mask=inside[:, None] & there[None, :], other=0.0)
+    return sums
+
+
+@triton.jit
+def product(mine, theirs):
     """mine [M, K] times theirs [N, K], in the type of theirs, summed in float32."""
     if _INTERPRETED:
-        product = tl.dot(mine.to(tl.float32), tl.trans(theirs.to(tl.float32)))
+        sums = tl.dot(mine.to(tl.float32), tl.trans(theirs.to(tl.float32)))
     else:
-        product = tl.dot(mine.to(theirs.dtype), tl.trans(theirs), input_precision="ieee")
-    return product
+        sums = tl.dot(mine.to(theirs.dtype), tl.trans(theirs), input_precision="ieee")
+    return sums
 
 
 @triton.jit(
@@ -175,7 +188,7 @@ def _expand_kernel(
     part = tl.load(blocks + block)
     first = tl.load(blocks + blocks_count + block) * UNIT + tl.program_id(2) * (STEPS * COLUMNS)
     end = tl.minimum(tl.load(blocks + 2 * blocks_count + block) * UNIT, first + STEPS * COLUMNS)
-    slot, rank, token, inside = _tile(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
     if rank > 0:
         index = tl.arange(0, RANKS)
         there = index < rank
@@ -183,15 +196,11 @@ def _expand_kernel(
         outputs = out + token[:, None] * out_row
         rows = b + slot.to(tl.int64) * b_slot + index[None, :]
         before, theirs = _loaded(outputs, rows, column, end, rank_size, inside, there)
-        low_at = token[:, None] * low + part * rank_size + index[None, :]
-        mine = tl.zeros([ROWS, RANKS], tl.float32)
-        for split in tl.static_range(SPLITS):
-            source = shrunk + split * count.to(tl.int64) * low + low_at
-            mine += tl.load(source, mask=inside[:, None] & there[None, :], other=0.0)
+        mine = low_of(shrunk, count, low, part * rank_size, token, inside, there, ROWS, RANKS, SPLITS)
         for _ in tl.range(STEPS, num_stages=1):
             after = column + COLUMNS  # loaded while the outputs before are added
             next_before, next_theirs = _loaded(outputs, rows, after, end, rank_size, inside, there)
-            sums = before.to(tl.float32) + _product(mine, theirs)
+            sums = before.to(tl.float32) + product(mine, theirs)
             both = inside[:, None] & (column < end)[None, :]
             tl.store(outputs + column[None, :], sums.to(out.dtype.element_ty), mask=both)
             column, before, theirs = after, next_before, next_theirs

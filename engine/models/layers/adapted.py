@@ -6,7 +6,8 @@ in its slot, so that one copy transfers them from host memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.linear import Activations, Linear
-from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, output_blocks
+from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, Shrunk, output_blocks
 from thothy_ai.kernels.operations import Operations
+
+_FEW_TOKENS = 64  # which wait for memory; more tokens keep the device busy without a second stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class AdapterBank:
         self.tokens: AdapterTokens | None = None
         self.weights: list[AdapterWeights] = []  # by site
         self._sites: list[_Site] = []
+        self._stream: torch.cuda.Stream | None = None  # beside the layers' own
+        self._forks = False  # whether the pass uses it
         self._pool: Tensor
         self._ranks: Tensor
         self._slots: Tensor  # of the pass's tokens
@@ -84,7 +89,7 @@ class AdapterBank:
     @property
     def slots(self) -> int:
         """The number of slots; 0 until `allocate`."""
-        return len(self._ranks) if self.weights else 0
+        return len(self._pool) if self.weights else 0
 
     @property
     def num_sites(self) -> int:
@@ -103,8 +108,9 @@ class AdapterBank:
         """Allocate `slots` adapters of at most `rank`, and buffers for passes of at most `tokens` tokens."""
         rank = padded(rank)
         self._pool = torch.zeros(slots, self.numbers_per_slot(rank), dtype=dtype, device=device)
-        self._ranks = torch.zeros(slots, len(self._sites), dtype=torch.int32, device=device)
+        self._ranks = torch.zeros(slots + 1, len(self._sites), dtype=torch.int32, device=device)  # the last remain 0
         self._slots = torch.full((tokens,), slots, dtype=torch.int32, device=device)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.weights = [
             AdapterWeights(*views, self._ranks[:, index], output_blocks(site.rows, device))
             for index, (site, views) in enumerate(zip(self._sites, self.views(self._pool, rank), strict=True))
@@ -139,16 +145,43 @@ class AdapterBank:
 
     def begin(self, count: int) -> None:
         """Begin a pass of `count` tokens, whose slots are in the buffer."""
-        self.tokens = self.operations.sort_by_adapter(self._slots[:count], self.slots)
+        self._begin(self._slots[:count])
 
     def narrow(self, wanted: Tensor) -> None:
         """Restrict the rest of the pass to these tokens [R] int64."""
         if self.tokens is not None:
-            self.tokens = self.operations.sort_by_adapter(self._slots.index_select(0, wanted), self.slots)
+            self._begin(self._slots.index_select(0, wanted))
+
+    def _begin(self, slots: Tensor) -> None:
+        self.tokens = self.operations.sort_by_adapter(slots, self.slots)
+        self._forks = self._stream is not None and len(slots) <= _FEW_TOKENS
 
     def end(self) -> None:
         """The next pass has no adapters."""
         self.tokens = None
+
+    def shrink(self, x: Activations, site: int) -> Shrunk:
+        """A x of the pass's tokens."""
+        if self.tokens is None:
+            raise ValueError("the pass has no adapters")
+        return self.operations.shrink(x, self.weights[site], self.tokens)
+
+    @contextmanager
+    def beside(self) -> Iterator[bool]:
+        """What the block launches runs beside what is launched after it, until `join`, if the pass has few tokens.
+        Yields whether it does. Memory can be used on both sides, since each waits for the other in turn.
+        """
+        if self._stream is None or not self._forks:
+            yield False
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield True
+
+    def join(self) -> None:
+        """Wait for what runs beside."""
+        if self._stream is not None and self._forks:
+            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class AdaptedLinear:
@@ -160,12 +193,35 @@ class AdaptedLinear:
 
     def __call__(self, x: Activations) -> Tensor:
         bank = self._bank
+        if bank.tokens is None:
+            return self.layer(x)
+        with bank.beside() as apart:
+            shrunk = bank.shrink(x, self._site)
+            if apart:
+                added = shrunk.low.new_zeros(shrunk.low.shape[1], shrunk.weights.b.shape[1])
+                bank.operations.expand_add(shrunk, added)
         out = self.layer(x)
-        if (tokens := bank.tokens) is not None:
-            weights = bank.weights[self._site]
-            shrunk = bank.operations.shrink(x, weights, tokens)
-            bank.operations.expand_add(shrunk, weights, tokens, out)
+        bank.join()
+        if apart:
+            return out.add_(added)
+        bank.operations.expand_add(shrunk, out)
         return out
+
+    def in_parts(self, x: Activations) -> tuple[Tensor, Shrunk | None]:
+        """The layer's outputs without adapters, and what adapters add once B has multiplied it."""
+        bank = self._bank
+        if bank.tokens is None:
+            return self.layer(x), None
+        with bank.beside():
+            shrunk = bank.shrink(x, self._site)
+        out = self.layer(x)
+        bank.join()
+        return out, shrunk
+
+
+def in_parts(layer: Linear, x: Activations) -> tuple[Tensor, Shrunk | None]:
+    """A layer's outputs, and what is still to be added to them: B of what adapters shrunk, if the pass has any."""
+    return layer.in_parts(x) if isinstance(layer, AdaptedLinear) else (layer(x), None)
 
 
 def padded(rank: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from thothy_ai.engine.models.layers.adapted import in_parts
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.kernels.operations import Operations
 
@@ -19,8 +20,9 @@ class SwiGLU:
 
     def __call__(self, hidden: Activations, operations: Operations) -> Tensor:
         """[R, hidden] -> [R, hidden]."""
-        gated = operations.silu_mul_fp8 if self.down.takes_fp8 else operations.silu_mul
-        return self.down(gated(self.gate_up(hidden)))
+        if self.down.takes_fp8:
+            return self.down(operations.silu_mul_fp8(self.gate_up(hidden)))
+        return self.down(operations.silu_mul(*in_parts(self.gate_up, hidden)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,9 @@ class GeGLU:
 
     def __call__(self, hidden: Activations, operations: Operations) -> Tensor:
         """[R, hidden] -> [R, hidden]."""
-        gated = operations.gelu_tanh_mul_fp8 if self.down.takes_fp8 else operations.gelu_tanh_mul
-        return self.down(gated(self.gate_up(hidden)))
+        if self.down.takes_fp8:
+            return self.down(operations.gelu_tanh_mul_fp8(self.gate_up(hidden)))
+        return self.down(operations.gelu_tanh_mul(*in_parts(self.gate_up, hidden)))
 
 
 @dataclass(frozen=True, slots=True)

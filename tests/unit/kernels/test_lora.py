@@ -8,9 +8,10 @@ from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.lora import AdapterWeights, output_blocks
+from thothy_ai.kernels.reference import activation as reference_activation
 from thothy_ai.kernels.reference import lora as reference
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
-from thothy_ai.kernels.triton import lora
+from thothy_ai.kernels.triton import activation, lora
 
 SLOTS = 3
 NONE = SLOTS
@@ -23,6 +24,9 @@ CASES = {  # (parts, rank, inputs, ranks by slot, tokens)
     "a large rank": ([24], 256, 64, [256, 0, 200], [0, 2, 1]),
     "an odd number of outputs": ([33, 16], 16, 64, [16, 2, 0], [1, 0, 2, 0, NONE]),
     "a prompt": ([80, 32], 16, 40, [16, 9, 0], [1] * 700 + [NONE, 0, 2] * 200),
+    "gate and up": ([48, 48], 16, 80, [3, 16, 0], [0, 0, 1, NONE, 2, 0]),
+    "gate and up of a large rank": ([24, 24], 256, 64, [256, 0, 200], [0, 2, 1, NONE]),
+    "gate and up of a prompt": ([144, 144], 16, 40, [16, 9, 0], [1] * 700 + [NONE, 0, 2] * 200),
     "nobody": ([24], 16, 64, [16, 16, 16], [NONE, NONE]),
 }
 
@@ -37,7 +41,7 @@ def made(case: str, dtype: torch.dtype, device: torch.device) -> tuple[AdapterWe
     weights = AdapterWeights(
         a.flatten(1, 2).to(device, dtype),
         b.to(device, dtype),
-        torch.tensor(ranks, dtype=torch.int32, device=device),
+        torch.tensor([*ranks, 0], dtype=torch.int32, device=device),
         output_blocks(parts, device),
     )
     x = torch.randn(len(slots), inputs, generator=generator).to(device, dtype)
@@ -68,7 +72,7 @@ def test_products(case: str, dtype: torch.dtype, module, device: torch.device) -
     wanted = expected(x, weights, slots, out, parts)
     untouched = out[slots == NONE].clone()
     tokens = module.sort_by_adapter(slots, SLOTS)
-    module.expand_add(module.shrink(x, weights, tokens), weights, tokens, out)
+    module.expand_add(module.shrink(x, weights, tokens), out)
     close = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 5e-2, "rtol": 2e-2}
     torch.testing.assert_close(out.double(), wanted, **close)
     assert torch.equal(out[slots == NONE], untouched)
@@ -80,8 +84,8 @@ def test_quantized_inputs(module, device: torch.device) -> None:
     quantized = quantize_fp8(x)
     tokens = module.sort_by_adapter(slots, SLOTS)
     plain = Quantized(quantized.values, quantized.scales)
-    got = module.shrink(plain, weights, tokens).sum(0)
-    exact = module.shrink(dequantize(quantized).to(torch.bfloat16), weights, tokens).sum(0)
+    got = module.shrink(plain, weights, tokens).low.sum(0)
+    exact = module.shrink(dequantize(quantized).to(torch.bfloat16), weights, tokens).low.sum(0)
     for slot, own in enumerate(CASES["merged, odd sizes"][3]):
         token = slots == slot
         columns = (torch.arange(got.shape[1], device=device) % weights.rank) < own
@@ -98,10 +102,26 @@ def test_a_token_does_not_depend_on_the_others(case: str, dtype: torch.dtype, de
     def run(some: Tensor) -> Tensor:
         out = torch.zeros(len(some), parts, dtype=dtype, device=device)
         tokens = lora.sort_by_adapter(slots[some].contiguous(), SLOTS)
-        lora.expand_add(lora.shrink(x[some].contiguous(), weights, tokens), weights, tokens, out)
+        lora.expand_add(lora.shrink(x[some].contiguous(), weights, tokens), out)
         return out
 
     everything = torch.arange(len(x), device=device)
     whole = run(everything)
     for some in (everything[:1], everything[3:9], everything.flip(0)):
         assert torch.equal(run(some), whole[some])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", [case for case, (parts, *_) in CASES.items() if len({*parts}) == 1])
+@pytest.mark.parametrize("name", ["silu_mul", "gelu_tanh_mul"])
+def test_activations_that_add_b(name: str, case: str, dtype: torch.dtype, device: torch.device) -> None:
+    """The same as B and then the activation, also for tokens without an adapter."""
+    weights, x, slots = made(case, dtype, device)
+    outputs = torch.randn(len(x), sum(CASES[case][0]), generator=torch.Generator().manual_seed(8)).to(device, dtype)
+    for kernels, gated in ((reference, reference_activation), (lora, activation)):
+        shrunk = kernels.shrink(x, weights, kernels.sort_by_adapter(slots, SLOTS))
+        got = getattr(gated, name)(outputs.clone(), shrunk)
+        first = outputs.clone()
+        kernels.expand_add(shrunk, first)
+        close = {"atol": 1e-4, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 1e-3, "rtol": 1e-2}
+        torch.testing.assert_close(got, getattr(gated, name)(first), **close)

@@ -1,4 +1,4 @@
-"""Adapters of a layer's linears: what their two kernels add to its matmuls."""
+"""Adapters of a layer's linears: what they add to its matmuls and its activation."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from torch import Tensor
 from benchmarks.kernels.layers import LLAMA, OPERATIONS, Shape, timed
 from thothy_ai.engine.models.layers.adapted import AdapterBank, HostWeights
 from thothy_ai.engine.models.layers.linear import linear
+from thothy_ai.engine.models.layers.mlp import SwiGLU
 
 Row = tuple[str, ...]
-HEADER: Row = ("model", "adapters", "tokens", "matmuls, us", "with adapters, us", "more")
-TOKENS = (16, 64, 160, 320, 8192)
+HEADER: Row = ("model", "adapters", "tokens", "layer, us", "with adapters, us", "more")
+TOKENS = (1, 16, 64, 160, 320, 1280, 8192)
 ADAPTERS = (8, 64)
 RANK = 16
 
 
 class Layer:
-    """The linears of a layer, as many adapters as given, and what to multiply."""
+    """A layer without attention and norms, as many adapters as given, and what to multiply."""
 
     def __init__(self, shape: Shape, adapters: int, tokens: int) -> None:
         heads = [shape.heads * shape.dim, shape.kv_heads * shape.dim, shape.kv_heads * shape.dim]
         parts = {"qkv": heads, "output": [shape.hidden], "gate_up": [shape.inner] * 2, "down": [shape.hidden]}
         self._bank = AdapterBank(OPERATIONS)
-        self._layers = []
+        layers, inputs_of = {}, {}
         for name, (outputs, inputs) in shape.matmuls.items():
             modules = {f"{name}.{part}": rows for part, rows in enumerate(parts[name])}
             layer = linear(torch.randn(outputs, inputs, dtype=torch.bfloat16, device="cuda"))
-            x = torch.randn(tokens, inputs, dtype=torch.bfloat16, device="cuda")
-            self._layers.append((self._bank.wrapped(layer, modules, inputs, {}), x))
+            inputs_of[name] = torch.randn(tokens, inputs, dtype=torch.bfloat16, device="cuda")
+            layers[name] = self._bank.wrapped(layer, modules, inputs, {})
+        self._attention = [(layers[name], inputs_of[name]) for name in ("qkv", "output")]
+        self._mlp, self._hidden = SwiGLU(layers["gate_up"], layers["down"]), inputs_of["gate_up"]
         self._bank.allocate(adapters, RANK, tokens, torch.bfloat16, torch.device("cuda"))
         ranks = torch.full((self._bank.num_sites,), RANK, dtype=torch.int32)
         for slot in range(adapters):
@@ -42,7 +45,7 @@ class Layer:
 
     def run(self, *, adapted: bool) -> list[Tensor]:
         self._bank.tokens = self._sorted if adapted else None
-        return [layer(x) for layer, x in self._layers]
+        return [*(layer(x) for layer, x in self._attention), self._mlp(self._hidden, OPERATIONS)]
 
 
 def measure() -> list[Row]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.jobs.checks.test_languages import TEXTS
 from thothy_ai.jobs import checks
 
 pytestmark = pytest.mark.slow
@@ -80,12 +81,14 @@ FRAGMENTS = [
 ]
 
 
+PHRASES = [text[start : start + 24] + " " for text in TEXTS.values() for start in (0, 24)]  # in many languages
+MIXED = st.lists(
+    st.one_of(st.text(max_size=30), st.sampled_from(FRAGMENTS), st.sampled_from(PHRASES)), max_size=12
+).map("".join)
+
+
 @pytest.mark.parametrize("name", CHECKS)
-@given(
-    text=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(FRAGMENTS)), max_size=12).map("".join),
-    source=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(FRAGMENTS)), max_size=12).map("".join),
-    locale=st.sampled_from(LOCALES),
-)
+@given(text=MIXED, source=MIXED, locale=st.sampled_from(LOCALES))
 @settings(max_examples=40)
 def test_it_never_raises(name: str, text: str, source: str, locale: str) -> None:
     CHECKS[name](text, source, locale)

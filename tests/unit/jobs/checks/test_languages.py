@@ -118,6 +118,15 @@ def test_names_and_quotations_may_be_in_any_letters(locale: str, name: str) -> N
     assert checks.wrong_language(f"{TEXTS[locale]} {name}. {TEXTS[locale]}", locale) is None
 
 
+@pytest.mark.parametrize("locale", TEXTS)
+def test_a_sentence_may_change_from_any_language_to_any_other(locale: str) -> None:
+    own = TEXTS[locale].partition(".")[0]
+    for other, foreign in TEXTS.items():
+        for text in (f"{own} {foreign}", f"{foreign[:24]} {own[:30]} {foreign[24:]}", f"{own} {own} {foreign[:20]}"):
+            finding = checks.wrong_language(text, locale)
+            assert finding is None or other != locale, text
+
+
 def test_chinese_in_a_text_in_letters_that_are_not_latin_is_found() -> None:
     text = f"{TEXTS['ru']} Компания 通过新的产品提高了全年的销售额 и растёт дальше."
     found = checks.wrong_language(text, "ru")

@@ -13,6 +13,7 @@ from thothy_ai.jobs.checks.duplicates import near_duplicate, signature
 from thothy_ai.jobs.checks.form import unfinished
 from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
 from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
+from thothy_ai.jobs.checks.letters import foreign_letters
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name, unknown_name
 from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
@@ -31,9 +32,9 @@ from thothy_ai.jobs.checks.vocabulary import unknown_words
 
 __all__ = [
     "address", "banned", "contradiction", "copied", "copied_passage", "denied", "echo", "empty", "exchanged",
-    "foreign_tags", "glossary", "instructs", "length", "loop", "mentions", "meta_talk", "misquoted", "near_duplicate",
-    "new_name", "new_number", "numbers_kept", "obeys_source", "off_topic", "own_title", "preserved", "proportion",
-    "quoted", "refusal", "repeated_title", "repetition", "sentences", "signature", "slip", "surely_foreign",
-    "too_hard", "too_long", "unfinished", "unknown_name", "unknown_words", "unsafe_markup", "untranslated",
-    "untranslated_passage", "without_instructions", "words", "wrong_language",
+    "foreign_letters", "foreign_tags", "glossary", "instructs", "length", "loop", "mentions", "meta_talk",
+    "misquoted", "near_duplicate", "new_name", "new_number", "numbers_kept", "obeys_source", "off_topic", "own_title",
+    "preserved", "proportion", "quoted", "refusal", "repeated_title", "repetition", "sentences", "signature", "slip",
+    "surely_foreign", "too_hard", "too_long", "unfinished", "unknown_name", "unknown_words", "unsafe_markup",
+    "untranslated", "untranslated_passage", "without_instructions", "words", "wrong_language",
 ]  # fmt: skip

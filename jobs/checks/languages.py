@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -35,13 +34,6 @@ _MIXED_WITH_ENGLISH = frozenset({"ENGLISH", "TAGALOG"})
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
-_LATIN = r"\u0000-\u024f\u1e00-\u1eff"
-_LETTERS = {  # by script; Chinese, Japanese and Korean share theirs
-    "Latn": "", "Cyrl": r"\u0400-\u052f", "Grek": r"\u0370-\u03ff\u1f00-\u1fff", "Hebr": r"\u0590-\u05ff",
-    "Arab": r"\u0600-\u077f\ufb50-\ufdff\ufe70-\ufeff", "Deva": r"\u0900-\u097f", "Thai": r"\u0e00-\u0e7f",
-}  # fmt: skip
-_DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # letters that stand for two or more
-_MIN_OTHER = 20  # letters
 _PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
 _MIN_LIKELY = 0.02  # for one sentence of several
 _LIKELY = 0.2  # related languages share the probability of a short text
@@ -89,7 +81,6 @@ _NO_LANGUAGE = re.compile(
     r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|\{[^{}\n]{1,80}\}|<[^<>\n]{1,200}>|[#@]\w+", re.DOTALL
 )
 _QUOTATION = re.compile(r"“[^”“\n]{1,400}”|„[^“”„\n]{1,400}[“”]|«[^«»\n]{1,400}»|»[^«»\n]{1,400}«|「[^「」\n]{1,400}」")
-_BRACKETED = re.compile(r"\([^()\n]{1,200}\)")
 _NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\b|\b\w{0,30}[a-z][A-Z]\w{0,30}\b|\b[A-Z]{2,}\b")
 
 
@@ -103,7 +94,7 @@ class _Foreign(NamedTuple):
 
 def wrong_language(text: str, locale: str) -> Rejection | None:
     """Reject a text if all of it, over a third of its characters, or a sentence, judged by its words, is in another
-    language than the locale's, or a phrase is in letters of another script. The span covers the whole foreign passage.
+    language than the locale's. The span covers the whole foreign passage.
 
     If the text fails with its links, code, names and quotations, it is judged again without them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
@@ -115,7 +106,6 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     found = _foreign_part(plain, locale)
     if found and sum(map(str.isalpha, rest)) >= _MIN_LETTERS and not _foreign_part(rest, locale):
         found = None
-    found = found or _phrase_in_other_letters(_blanked(_QUOTATION, plain), locale)
     expected = f"expected {locale_name(locale)}"
     if found and found.text == plain:
         confidence = next(iter(detect.confidences(plain).values()))
@@ -161,25 +151,6 @@ def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
     for place, _ in takewhile(lambda part: is_foreign(part[1]), before):
         start = place
     return start, end
-
-
-def _phrase_in_other_letters(text: str, locale: str) -> _Foreign | None:
-    """A phrase in letters that are neither Latin nor the locale's own: models change to Chinese within a sentence.
-    Names, and what is in brackets, may be in any letters.
-    """
-    if (own := _LETTERS.get(script_of(locale))) is None:
-        return None
-    for match in _other_letters(own).finditer(_blanked(_BRACKETED, text)):
-        phrase = match[0]
-        if sum(map(str.isalpha, phrase)) + len(_DENSE.findall(phrase)) >= _MIN_OTHER and not phrase.istitle():
-            return _Foreign(phrase, match.start(), _detected(phrase))
-    return None
-
-
-@cache
-def _other_letters(own: str) -> re.Pattern[str]:
-    letter = rf"[^\W\d_{_LATIN}{own}]"
-    return re.compile(rf"{letter}(?:[\W\d_]{{0,3}}{letter})*")
 
 
 def _language_by_words(sentence: str, locale: str) -> str | None:

@@ -82,6 +82,7 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.repetition(text, locale)
     if len(text) >= MIN_CHARS_OF_A_LANGUAGE:
         yield checks.wrong_language(text, locale)
+    yield checks.foreign_letters(text, given(request), locale)
     yield checks.meta_talk(text, source)
     yield checks.obeys_source(text, source)
     yield checks.copied(name, text, source, locale, max_share=1.0, max_run=MAX_RUN)
@@ -90,6 +91,12 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.misquoted(text, source, locale)
     yield checks.contradiction(text, source, locale)
     yield checks.slip(text, locale)
+
+
+@lru_cache(maxsize=64)
+def given(request: WritingRequest) -> str:
+    """All that the request says: its source, terms, topics and so on."""
+    return request.model_dump_json()
 
 
 def foreign(request: WritingRequest, texts: Mapping[Part, str], field: str) -> list[PartFault]:

@@ -11,6 +11,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.report.values import Section, size_of
 from thothy_ai.jobs.plans.judging import judgement
+from thothy_ai.jobs.plans.writing import given
 
 MIN_WORDS = 12  # of a body: a low minimum, since content decides and not length
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
@@ -75,6 +76,7 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.repetition(prose, request.locale)
     yield checks.echo(prose, RULES)
     yield checks.wrong_language(prose, request.locale)
+    yield checks.foreign_letters(prose, given(request), request.locale)
     yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
     yield checks.new_name(prose, text, request.locale, allowed=request.own_names)

@@ -28,6 +28,7 @@ def faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     if not task.same_language:
         yield checks.untranslated(text, original, task.target)
     yield _wrong_language(text, task)
+    yield checks.foreign_letters(text, task.given, task.target)
     yield checks.proportion("text", text, original)
     yield checks.numbers_kept(text, original, task.origin, task.target)
     yield checks.contradiction(text, original, task.target)

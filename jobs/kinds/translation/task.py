@@ -37,6 +37,11 @@ class Task:
         """The locale of the text: as given, or its language."""
         return self.source_locale or detected(self.text) or detected(self.source) or "en"
 
+    @cached_property
+    def given(self) -> str:
+        """The text, and the words that its translation may or must have."""
+        return " ".join((self.source, self.text, *self.keep, *(translation for _, translation in self.glossary)))
+
     @property
     def same_language(self) -> bool:
         """Whether the text is adapted to another region or script, rather than translated."""

@@ -30,6 +30,7 @@ CHECKS: dict[str, Check] = {
     "unknown_name": checks.unknown_name,
     "foreign_tags": lambda text, source, locale: list(checks.foreign_tags(text.split(","), source, locale)),
     "wrong_language": lambda text, source, locale: checks.wrong_language(text, locale),
+    "foreign_letters": checks.foreign_letters,
     "off_topic": lambda text, source, locale: checks.off_topic(text, source, locale, 0.3, "the topic of parking bikes"),
     "refusal": lambda text, source, locale: checks.refusal(text, source),
     "meta_talk": lambda text, source, locale: checks.meta_talk(text, source),

@@ -81,43 +81,6 @@ def test_language_rejects(text: str, locale: str) -> None:
     assert reason(checks.wrong_language(text, locale)) is WRONG
 
 
-@pytest.mark.parametrize("locale", ["de", "en", "fr", "pl", "tr"])
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        "这家公司通过新的产品提高了全年的销售额并且计划更多的投资",
-        "この会社は新しい製品で売り上げを大きく伸ばしています",
-        "이 회사는 새로운 제품으로 매출을 크게 늘리고 있습니다",
-        "компания увеличила продажи благодаря новым продуктам",
-        "الشركة زادت مبيعاتها بفضل منتجاتها الجديدة هذا العام",
-    ],
-)
-def test_a_sentence_that_changes_to_another_script_is_found(locale: str, foreign: str) -> None:
-    """Some of these languages have no word list."""
-    written = TEXTS[locale]
-    first, second, *rest = written.split()
-    for text in (f"{first} {second} {foreign} {foreign}.", f"{written} {first} {second} {foreign} {' '.join(rest)}"):
-        found = checks.wrong_language(text, locale)
-        assert found is not None, text
-        assert found.span is not None
-        assert foreign in text[slice(*found.span)]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "小米科技",
-        "서울",
-        "中国 (中华人民共和国国家发展和改革委员会)",
-        "»这家公司通过新的产品提高了全年的销售额«",
-        "Владимир Зеленский Александрович",
-    ],
-)
-@pytest.mark.parametrize("locale", ["de", "en", "fr"])
-def test_names_and_quotations_may_be_in_any_letters(locale: str, name: str) -> None:
-    assert checks.wrong_language(f"{TEXTS[locale]} {name}. {TEXTS[locale]}", locale) is None
-
-
 @pytest.mark.parametrize("locale", TEXTS)
 def test_a_sentence_may_change_from_any_language_to_any_other(locale: str) -> None:
     own = TEXTS[locale].partition(".")[0]
@@ -125,14 +88,6 @@ def test_a_sentence_may_change_from_any_language_to_any_other(locale: str) -> No
         for text in (f"{own} {foreign}", f"{foreign[:24]} {own[:30]} {foreign[24:]}", f"{own} {own} {foreign[:20]}"):
             finding = checks.wrong_language(text, locale)
             assert finding is None or other != locale, text
-
-
-def test_chinese_in_a_text_in_letters_that_are_not_latin_is_found() -> None:
-    text = f"{TEXTS['ru']} Компания 通过新的产品提高了全年的销售额 и растёт дальше."
-    found = checks.wrong_language(text, "ru")
-    assert found is not None
-    assert found.span is not None
-    assert text[slice(*found.span)] == "通过新的产品提高了全年的销售额"
 
 
 def test_the_detail_names_both_languages() -> None:

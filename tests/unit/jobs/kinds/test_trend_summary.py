@@ -183,6 +183,15 @@ def test_brand_terms_are_spelled_as_requested_and_may_be_new() -> None:
     assert "eVelo Haus" in str(verdict.artifact)
 
 
+def test_a_sentence_in_two_scripts_is_written_again_unless_the_request_has_the_words() -> None:
+    matters = f"{GOOD['why_it_matters']} Then 株式会社自転車 grows."
+    verdict, asked = verdict_on(REQUEST, changed("why_it_matters", matters))
+    assert verdict.reason is RejectionReason.WRONG_LANGUAGE
+    assert len(asked.calls) == 2
+    named = TrendSummary(source=SOURCE, audience="city planners", brand_terms=("株式会社自転車",))
+    assert verdict_on(named, changed("why_it_matters", matters))[0].accepted
+
+
 def test_banned_phrases_are_found_in_texts_and_tags() -> None:
     request = TrendSummary(source=SOURCE, banned_phrases=("second car", "freiburg"))
     verdict, asked = verdict_on(request, GOOD)

@@ -235,6 +235,15 @@ def test_terms_are_named_where_they_apply_and_checked() -> None:
     assert judged(request, scripted({original: bad})).reason is RejectionReason.GLOSSARY
 
 
+@pytest.mark.parametrize(("term", "accepted"), [({"Bicycle Works": "株式会社自転車"}, True), ({}, False)], ids=str)
+def test_letters_of_another_script_are_those_of_terms(term: dict[str, str], *, accepted: bool) -> None:
+    source = "The second car is a cargo bike by Bicycle Works. Nobody needs a car in this town any more."
+    text = "Das zweite Auto ist ein Lastenrad von 株式会社自転車. Ein Auto braucht in dieser Stadt niemand mehr."
+    request = Translation(source=source, target_locale="de", glossary=term)
+    (call,) = next(KIND.plan(request, Context()))
+    assert judged(request, scripted({passage(call): text})).accepted == accepted
+
+
 @pytest.mark.parametrize(("formality", "said"), [("formal", "formally"), ("informal", "informally"), ("neutral", "")])
 def test_the_register_is_requested(formality: str, said: str) -> None:
     request = Translation.model_validate({"source": SOURCE, "register": formality})

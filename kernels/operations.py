@@ -75,8 +75,8 @@ class Operations(Protocol):
         ...
 
     def silu_mul(self, gate_up: Tensor, shrunk: Shrunk | None = None, /) -> Tensor:
-        """silu(gate) * up of [T, 2 * N] -> [T, N], with B of what was shrunk added to `gate_up` first, which may
-        overwrite it.
+        """silu(gate) * up of [T, 2 * N] -> [T, N], after adding the adapters' part B A x, if `gate_up` lacks it, which
+        may be overwritten.
         """
         ...
 
@@ -241,7 +241,7 @@ class Operations(Protocol):
         ...
 
     def sort_by_adapter(self, slots: Tensor, adapters: int, /) -> AdapterTokens:
-        """Tokens sorted by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
+        """Tokens sorted by their slots [T] int32, of so many adapters; slot `adapters` means none."""
         ...
 
     def shrink(self, x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens, /) -> Shrunk:

@@ -14,7 +14,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 
 Row = tuple[str, ...]
 HEADER: Row = ("model", "adapters", "tokens", "layer, us", "with adapters, us", "more")
-TOKENS = (1, 16, 64, 160, 320, 1280, 8192)
+TOKENS = (1, 16, 64, 256, 512, 1280, 4096)
 ADAPTERS = (8, 64)
 RANK = 16
 

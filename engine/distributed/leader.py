@@ -152,7 +152,7 @@ class Group:
         """End the other processes and leave the group, so that this process can be the first rank of another one."""
         self.end_others()
         self._leading = None
-        gc.collect()  # frees the runner's graphs, for whose end NCCL would wait
+        gc.collect()  # NCCL would wait until the runner's graphs are freed
         if self.ranks is not None:
             self.ranks.leave()
             self.ranks = None

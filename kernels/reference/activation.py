@@ -12,7 +12,7 @@ from thothy_ai.kernels.reference.quantize import quantize_fp8
 
 
 def silu_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
-    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; B of what was shrunk is added before."""
+    """silu(gate) * up of [T, 2 * N], gate in the first half, after adding the adapters' part B A x -> [T, N]."""
     if shrunk is not None:
         expand_add(shrunk, gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
@@ -25,9 +25,7 @@ def silu_mul_fp8(gate_up: Tensor) -> Quantized:
 
 
 def gelu_tanh_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
-    """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N], GELU by its tanh approximation; B of what was
-    shrunk is added before.
-    """
+    """As `silu_mul`, with GELU by its tanh approximation."""
     if shrunk is not None:
         expand_add(shrunk, gate_up)
     gate, up = gate_up.chunk(2, dim=-1)

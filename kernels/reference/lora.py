@@ -13,7 +13,7 @@ from thothy_ai.kernels.reference.quantize import dequantize
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
-    """Sort tokens by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
+    """Sort tokens by their slots [T] int32, of so many adapters; slot `adapters` means none."""
     order = slots.argsort(stable=True).to(torch.int32)
     counts = slots.to(torch.int64).bincount(minlength=adapters + 1)
     ends = counts.cumsum(0)

@@ -13,13 +13,12 @@ from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _WIDTH = 1024  # columns per program: enough bytes in flight, and common sizes are multiples
-# With adapters: columns, and numbers of B, per step of a program's loop; steps, of which there are more while at least
-# so many programs remain.
-_STEP_COLUMNS, _STEP_NUMBERS, _MAX_STEPS, _PROGRAMS = 64, 4096, 8, 2048
+_STEP_COLUMNS, _STEP_NUMBERS = 64, 4096  # with adapters, columns and numbers of B per step of a program's loop
+_STEPS = 2
 
 
 def silu_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
-    """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; B of what was shrunk is added before."""
+    """silu(gate) * up of [T, 2 * N], gate in the first half, after adding the adapters' part B A x -> [T, N]."""
     return _gated(gate_up, gelu=False) if shrunk is None else _adapted_gated(gate_up, shrunk, gelu=False)
 
 
@@ -66,20 +65,17 @@ def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
 
 
 def _adapted_gated(gate_up: Tensor, shrunk: Shrunk, *, gelu: bool) -> Tensor:
-    """By tiles of tokens with the same adapter. Outputs without B's part are written once less, and read once less."""
+    """By tiles of tokens with the same adapter, so that a tile reads its adapter's B once."""
     size, (sums, weights, (order, tiles, rows)) = gate_up.shape[1] // 2, shrunk
     splits, count, low = sums.shape
     out = gate_up.new_empty(count, size)
     ranks = power_of_two(weights.rank)
     columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
-    steps = 1
-    while steps < _MAX_STEPS and tiles.shape[1] * triton.cdiv(size, 2 * steps * columns) >= _PROGRAMS:
-        steps *= 2
-    _adapted_gated_kernel[(tiles.shape[1], triton.cdiv(size, steps * columns))](
+    _adapted_gated_kernel[(tiles.shape[1], triton.cdiv(size, _STEPS * columns))](
         out, gate_up, sums, weights.b, weights.ranks, order, tiles,
         tiles.shape[1], count, low, weights.rank,
         gate_up.stride(0), weights.b.stride(0), weights.ranks.stride(0),
-        GELU=gelu, SIZE=size, SPLITS=splits, ROWS=rows, STEPS=steps, COLUMNS=columns, RANKS=ranks, num_warps=4,
+        GELU=gelu, SIZE=size, SPLITS=splits, ROWS=rows, STEPS=_STEPS, COLUMNS=columns, RANKS=ranks, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -97,8 +93,8 @@ def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.conste
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
-    product = _gelu(gate, up) if GELU else _silu(gate, up)
-    tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+    gated = _gelu(gate, up) if GELU else _silu(gate, up)
+    tl.store(out + row * SIZE + column, gated.to(out.dtype.element_ty), mask=column < SIZE)
 
 
 @triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"])
@@ -134,24 +130,26 @@ def _adapted_gated_kernel(
         up_low = low_of(shrunk, count, low, low - rank_size, token, inside, there, ROWS, RANKS, SPLITS)
         source = gate_up + token[:, None] * gate_up_row
         rows = b + slot.to(tl.int64) * b_slot + index[None, :]
-        column = tl.program_id(1) * (STEPS * COLUMNS) + tl.arange(0, COLUMNS)
-        gate, gate_b, up, up_b = _load_adapted(source, rows, column, rank_size, inside, there, SIZE)
+        first = tl.program_id(1) * (STEPS * COLUMNS)
+        end = tl.minimum(first + STEPS * COLUMNS, SIZE)
+        column = first + tl.arange(0, COLUMNS)
+        gate, gate_b, up, up_b = _load_adapted(source, rows, column, end, rank_size, inside, there, SIZE)
         for _ in tl.range(STEPS, num_stages=1):
             after = column + COLUMNS  # loaded while the columns before are computed
-            following = _load_adapted(source, rows, after, rank_size, inside, there, SIZE)
+            following = _load_adapted(source, rows, after, end, rank_size, inside, there, SIZE)
             gate = _rounded(gate.to(tl.float32) + product(gate_low, gate_b), gate.dtype)
             up = _rounded(up.to(tl.float32) + product(up_low, up_b), up.dtype)
             gated = _gelu(gate, up) if GELU else _silu(gate, up)
-            both = inside[:, None] & (column < SIZE)[None, :]
+            both = inside[:, None] & (column < end)[None, :]
             tl.store(out + token[:, None] * SIZE + column[None, :], gated.to(out.dtype.element_ty), mask=both)
             column = after
             gate, gate_b, up, up_b = following
 
 
 @triton.jit
-def _load_adapted(source, rows, column, rank_size, inside, there, SIZE: tl.constexpr):
-    """gate [ROWS, COLUMNS] at `column` and its rows of B [COLUMNS, RANKS], and those of up; nothing past SIZE."""
-    live = column < SIZE
+def _load_adapted(source, rows, column, end, rank_size, inside, there, SIZE: tl.constexpr):
+    """gate [ROWS, COLUMNS] at `column` and its rows of B [COLUMNS, RANKS], and those of up; nothing from `end` on."""
+    live = column < end
     both, used = inside[:, None] & live[None, :], live[:, None] & there[None, :]
     gate = tl.load(source + column[None, :], mask=both, other=0.0)
     up = tl.load(source + SIZE + column[None, :], mask=both, other=0.0)
@@ -191,8 +189,8 @@ def _sigmoid_mul_kernel(out, x, gate, x_row, gate_row, SIZE: tl.constexpr, WIDTH
 def _gated_fp8_kernel(out, scales, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     gate, up = _load(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
-    product = _gelu(gate, up) if GELU else _silu(gate, up)
-    store_quantized(out, scales, row, product, SIZE, WIDTH)
+    gated = _gelu(gate, up) if GELU else _silu(gate, up)
+    store_quantized(out, scales, row, gated, SIZE, WIDTH)
 
 
 @triton.jit

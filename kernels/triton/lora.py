@@ -1,4 +1,4 @@
-"""Adapters of linear layers in Triton: two launches per layer, over tokens that were sorted once for the whole pass.
+"""Adapters of linear layers in Triton: A x, and B times it, over tokens that were sorted once for the whole pass.
 
 The first launch divides the layer's inputs among programs, and the second adds up their partial results in a fixed
 order. The number of parts depends only on the layer, so that a token's result depends on no other token. Inputs can be
@@ -31,7 +31,7 @@ _PROGRAMS = 1024  # fill a GPU; while there are fewer, the outputs of a block ar
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
-    """Sort tokens by their slots [T] int32, of so many adapters; the slot behind them stands for none."""
+    """Sort tokens by their slots [T] int32, of so many adapters; slot `adapters` means none."""
     rows = _MANY_ROWS if len(slots) >= _MANY_TOKENS else _FEW_ROWS
     return AdapterTokens(*sort_by_expert(slots[:, None], adapters + 1, rows), rows)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.support.adapter_oracle import AdapterOracle, adapter_oracle
 from tests.support.engine_driver import EngineDriver
@@ -20,7 +21,11 @@ from thothy_ai.engine.api import AdapterInfo, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.models.layers.adapted import AdaptedLinear, AdapterBank, HostWeights
+from thothy_ai.engine.models.layers.linear import DenseLinear
+from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.kernels.operations import operations_for
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda", 0)
@@ -50,6 +55,49 @@ def test_families(family: str, tmp_path: Path) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     oracle = adapter_oracle(family, tmp_path, device=GPU)
     oracle.check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True, graphs=True), MIXED)
+
+
+@pytest.mark.parametrize("kind", [SwiGLU, GeGLU])
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("count", [1, 64, 65, 1100])
+def test_layers_of_few_and_of_many_tokens(count: int, kind: type[SwiGLU | GeGLU], *, graph: bool) -> None:
+    """Up to 64 tokens, adapters are computed on a second stream, and from 1,024 on in larger tiles."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    results = [mlp_with_adapters(torch.device("cpu"), count, kind), mlp_with_adapters(GPU, count, kind, graph=graph)]
+    torch.testing.assert_close(results[1].cpu(), results[0], atol=1e-4, rtol=1e-4)
+
+
+def mlp_with_adapters(device: torch.device, count: int, kind: type[SwiGLU | GeGLU], *, graph: bool = False) -> Tensor:
+    """An MLP's results for tokens of two adapters and of none; those of a graph are its second ones."""
+    generator, operations = torch.Generator().manual_seed(5), operations_for(device)
+    bank = AdapterBank(operations)
+
+    def adapted(outputs: dict[str, int], inputs: int) -> AdaptedLinear:
+        weight = torch.randn(sum(outputs.values()), inputs, generator=generator) * inputs**-0.5
+        return bank.wrapped(DenseLinear(weight.to(device), None, shared=False), outputs, inputs, {})
+
+    mlp = kind(adapted({"gate": 160, "up": 160}, 96), adapted({"down": 96}, 160))
+    bank.allocate(2, 16, count, torch.float32, device)
+    for slot in range(2):
+        numbers = torch.randn(bank.numbers_per_slot(16), generator=generator) * 0.1
+        bank.fill(slot, HostWeights(numbers, torch.tensor([16, 16], dtype=torch.int32)))
+    bank.buffer.copy_(torch.arange(count) % 3)
+    hidden = torch.randn(count, 96, generator=generator).to(device)
+
+    def run() -> Tensor:
+        bank.begin(count)
+        return mlp(hidden, operations)
+
+    made = run()
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            made = run()
+        for _ in range(2):
+            made.zero_()
+            captured.replay()
+    bank.end()
+    return made
 
 
 def test_more_adapters_than_slots(tmp_path: Path) -> None:

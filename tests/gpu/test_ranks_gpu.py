@@ -140,6 +140,7 @@ def test_a_sum_ends_when_its_rank_leaves(tmp_path: Path) -> None:
     finally:
         for rank in ranks:
             rank.kill()
+            rank.join()
 
 
 def leave(port: int, left: Path) -> None:
@@ -148,7 +149,6 @@ def leave(port: int, left: Path) -> None:
     group = ProcessGroup(0, 2, device, reach_store(port, 2))
     x, weight = torch.zeros(512, 16384, device=device, dtype=torch.bfloat16), torch.ones(16384, device=device)
     group.add_rms_norm(x, torch.zeros_like(x), weight.bfloat16(), 1e-5, operations_for(device))
-    time.sleep(0.5)
     assert not torch.cuda.current_stream().query()
     group.leave()
     torch.cuda.current_stream().synchronize()
@@ -160,8 +160,9 @@ def stay(port: int, left: Path) -> None:
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     group = ProcessGroup(1, 2, device, reach_store(port, 2))
-    while group.size and not left.exists():
+    while not left.exists():
         time.sleep(0.1)
+    del group  # which had to live so long
     os._exit(0)
 
 

@@ -6,10 +6,10 @@ in its slot, so that one copy transfers them from host memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,11 @@ from thothy_ai.engine.models.layers.linear import Activations, Linear
 from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, Shrunk, output_blocks
 from thothy_ai.kernels.operations import Operations
 
-_FEW_TOKENS = 64  # which wait for memory; more tokens keep the device busy without a second stream
+# Passes of so many tokens compute adapters on a second stream: they wait for memory, and more keep the device busy. The
+# last bit of a sum can differ between both ways, as it can between those in which cuBLAS multiplies few and many rows.
+_FEW_TOKENS = 64
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,7 @@ class AdapterBank:
         self.tokens: AdapterTokens | None = None
         self.weights: list[AdapterWeights] = []  # by site
         self._sites: list[_Site] = []
-        self._stream: torch.cuda.Stream | None = None  # beside the layers' own
-        self._forks = False  # whether the pass uses it
+        self._stream: torch.cuda.Stream | None = None  # the second one
         self._pool: Tensor
         self._ranks: Tensor
         self._slots: Tensor  # of the pass's tokens
@@ -145,20 +148,21 @@ class AdapterBank:
 
     def begin(self, count: int) -> None:
         """Begin a pass of `count` tokens, whose slots are in the buffer."""
-        self._begin(self._slots[:count])
+        self.tokens = self.operations.sort_by_adapter(self._slots[:count], self.slots)
 
     def narrow(self, wanted: Tensor) -> None:
         """Restrict the rest of the pass to these tokens [R] int64."""
         if self.tokens is not None:
-            self._begin(self._slots.index_select(0, wanted))
-
-    def _begin(self, slots: Tensor) -> None:
-        self.tokens = self.operations.sort_by_adapter(slots, self.slots)
-        self._forks = self._stream is not None and len(slots) <= _FEW_TOKENS
+            self.tokens = self.operations.sort_by_adapter(self._slots.index_select(0, wanted), self.slots)
 
     def end(self) -> None:
         """The next pass has no adapters."""
         self.tokens = None
+
+    @property
+    def forks(self) -> bool:
+        """Whether the pass computes adapters on a second stream."""
+        return self._stream is not None and self.tokens is not None and len(self.tokens.order) <= _FEW_TOKENS
 
     def shrink(self, x: Activations, site: int) -> Shrunk:
         """A x of the pass's tokens."""
@@ -166,22 +170,20 @@ class AdapterBank:
             raise ValueError("the pass has no adapters")
         return self.operations.shrink(x, self.weights[site], self.tokens)
 
-    @contextmanager
-    def beside(self) -> Iterator[bool]:
-        """What the block launches runs beside what is launched after it, until `join`, if the pass has few tokens.
-        Yields whether it does. Memory can be used on both sides, since each waits for the other in turn.
+    def beside(self, work: Callable[[], T], layer: Callable[[], Tensor]) -> tuple[T, Tensor]:
+        """The results of both, of which `work` runs on the second stream if the pass forks. The streams wait for each
+        other in turn, so that either may reuse memory that the other has read.
         """
-        if self._stream is None or not self._forks:
-            yield False
-            return
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            yield True
-
-    def join(self) -> None:
-        """Wait for what runs beside."""
-        if self._stream is not None and self._forks:
-            torch.cuda.current_stream().wait_stream(self._stream)
+        if self._stream is None or not self.forks:
+            return work(), layer()
+        own = torch.cuda.current_stream()
+        self._stream.wait_stream(own)
+        try:
+            with torch.cuda.stream(self._stream):
+                done = work()
+            return done, layer()
+        finally:  # also for an error: what the second stream reads is freed then
+            own.wait_stream(self._stream)
 
 
 class AdaptedLinear:
@@ -192,35 +194,31 @@ class AdaptedLinear:
         self.takes_fp8, self.num_bytes = layer.takes_fp8, layer.num_bytes
 
     def __call__(self, x: Activations) -> Tensor:
-        bank = self._bank
-        if bank.tokens is None:
-            return self.layer(x)
-        with bank.beside() as apart:
-            shrunk = bank.shrink(x, self._site)
-            if apart:
-                added = shrunk.low.new_zeros(shrunk.low.shape[1], shrunk.weights.b.shape[1])
-                bank.operations.expand_add(shrunk, added)
-        out = self.layer(x)
-        bank.join()
-        if apart:
+        if self._bank.forks:
+            added, out = self._bank.beside(partial(self._added, x), partial(self.layer, x))
             return out.add_(added)
-        bank.operations.expand_add(shrunk, out)
+        out, shrunk = self.in_parts(x)
+        if shrunk is not None:
+            self._bank.operations.expand_add(shrunk, out)
         return out
 
     def in_parts(self, x: Activations) -> tuple[Tensor, Shrunk | None]:
-        """The layer's outputs without adapters, and what adapters add once B has multiplied it."""
-        bank = self._bank
-        if bank.tokens is None:
+        """The outputs without adapters, and A x, if the pass has adapters, of which B is still to be added."""
+        if self._bank.tokens is None:
             return self.layer(x), None
-        with bank.beside():
-            shrunk = bank.shrink(x, self._site)
-        out = self.layer(x)
-        bank.join()
+        shrunk, out = self._bank.beside(partial(self._bank.shrink, x, self._site), partial(self.layer, x))
         return out, shrunk
 
+    def _added(self, x: Activations) -> Tensor:
+        """B A x [T, out] float32."""
+        shrunk = self._bank.shrink(x, self._site)
+        added = shrunk.low.new_zeros(shrunk.low.shape[1], shrunk.weights.b.shape[1])
+        self._bank.operations.expand_add(shrunk, added)
+        return added
 
-def in_parts(layer: Linear, x: Activations) -> tuple[Tensor, Shrunk | None]:
-    """A layer's outputs, and what is still to be added to them: B of what adapters shrunk, if the pass has any."""
+
+def outputs_in_parts(layer: Linear, x: Activations) -> tuple[Tensor, Shrunk | None]:
+    """`AdaptedLinear.in_parts` of any layer."""
     return layer.in_parts(x) if isinstance(layer, AdaptedLinear) else (layer(x), None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.adapted import in_parts
+from thothy_ai.engine.models.layers.adapted import outputs_in_parts
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.kernels.operations import Operations
 
@@ -22,7 +22,7 @@ class SwiGLU:
         """[R, hidden] -> [R, hidden]."""
         if self.down.takes_fp8:
             return self.down(operations.silu_mul_fp8(self.gate_up(hidden)))
-        return self.down(operations.silu_mul(*in_parts(self.gate_up, hidden)))
+        return self.down(operations.silu_mul(*outputs_in_parts(self.gate_up, hidden)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class GeGLU:
         """[R, hidden] -> [R, hidden]."""
         if self.down.takes_fp8:
             return self.down(operations.gelu_tanh_mul_fp8(self.gate_up(hidden)))
-        return self.down(operations.gelu_tanh_mul(*in_parts(self.gate_up, hidden)))
+        return self.down(operations.gelu_tanh_mul(*outputs_in_parts(self.gate_up, hidden)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layers.adapted import AdapterBank, HostWeights
 from thothy_ai.engine.models.layers.linear import DenseLinear, Fp8Format, Linear, SeparateLinears, linear
+from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
 
@@ -24,6 +25,28 @@ LAYERS: dict[str, Callable[[Tensor], Linear]] = {
         [linear(weight[:32].clone()), Fp8Format(OPERATIONS)(weight[32:].clone())]
     ),
 }
+
+
+@pytest.mark.parametrize("parts", [{"gate": 24, "up": 24}, {"gate_up": 48}], ids=str)
+@pytest.mark.parametrize("kind", [SwiGLU, GeGLU])
+def test_an_mlp_is_that_of_merged_weights(kind: type[SwiGLU | GeGLU], parts: dict[str, int]) -> None:
+    generator = torch.Generator().manual_seed(4)
+    gate_up, down = torch.randn(48, 40, generator=generator), torch.randn(40, 24, generator=generator)
+    bank = AdapterBank(OPERATIONS)
+    mlp = kind(bank.wrapped(linear(gate_up), parts, 40, {}), bank.wrapped(linear(down), {"down": 40}, 24, {}))
+    bank.allocate(1, 16, 3, torch.float32, CPU)
+    numbers = torch.randn(bank.numbers_per_slot(16), generator=generator) * 0.1
+    bank.fill(0, HostWeights(numbers, torch.tensor([16, 16], dtype=torch.int32)))
+    (a, b), (down_a, down_b) = ((a[0], b[0]) for a, b in bank.views(numbers[None], 16))
+    added = [ours @ low for ours, low in zip(b.chunk(len(parts)), a.chunk(len(parts)), strict=True)]
+    merged = kind(linear(gate_up + torch.cat(added)), linear(down + down_b @ down_a))
+    x = torch.randn(3, 40, generator=generator)
+    bank.buffer[:] = torch.tensor([0, 1, 0])
+    bank.begin(3)
+    made = mlp(x, OPERATIONS)
+    bank.end()
+    torch.testing.assert_close(made[[0, 2]], merged(x, OPERATIONS)[[0, 2]], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(made[1], mlp(x, OPERATIONS)[1])
 
 
 @pytest.mark.parametrize("quantized", [False, True])

@@ -9,6 +9,7 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import QUOTATION
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.text.strings import blanked
 
 _OTHER = {"formal": "informal", "informal": "formal"}
 
@@ -19,7 +20,7 @@ def address(text: str, formality: str, locale: str) -> Rejection | None:
     """
     if formality not in _OTHER:
         return None
-    plain = QUOTATION.sub(lambda match: " " * len(match[0]), text)
+    plain = blanked(QUOTATION, text)
     wrong, right = (_pronouns(form, primary(locale)) for form in (_OTHER[formality], formality))
     if wrong is None or right is None or right.search(plain) or not (found := wrong.search(plain)):
         return None

@@ -15,6 +15,7 @@ from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.vocabulary import WITH_WORDS, has_word_lists, is_known, listed
 from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag_of
+from thothy_ai.jobs.text.strings import blanked
 
 _MIN_LETTERS = 15  # fewer could be in any language
 _MIN_SENTENCE = 40  # characters from which on the language of a sentence is certain
@@ -99,7 +100,7 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     If the text fails with its links, code, names and quotations, it is judged again without them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
     """
-    plain = _blanked(_NO_LANGUAGE, text)
+    plain = blanked(_NO_LANGUAGE, text)
     if sum(map(str.isalpha, plain)) < _MIN_LETTERS:
         return None
     rest = _NAME.sub(" ", _QUOTATION.sub(" ", plain))  # without quotations and capitalized words
@@ -113,7 +114,7 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
         return Rejection(RejectionReason.WRONG_LANGUAGE, detail, (0, len(text)))
     by_words = (
         _Foreign(sentence, start, language_of(code).name)
-        for start, sentence in located(_blanked(QUOTATION, plain), locale)
+        for start, sentence in located(blanked(QUOTATION, plain), locale)
         if (code := _language_by_words(sentence, locale))
     )
     if found := found or next(by_words, None):
@@ -130,11 +131,6 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
         return None
     detail = f"expected {locale_name(locale)}, found {name} characters"
     return Rejection(RejectionReason.WRONG_LANGUAGE, detail, (0, len(text)))
-
-
-def _blanked(pattern: re.Pattern[str], text: str) -> str:
-    """A text with each match of a pattern replaced by spaces, so that positions stay valid."""
-    return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
 def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
@@ -256,7 +252,7 @@ def _foreign_part(text: str, locale: str) -> _Foreign | None:
     """The foreign part of a text: all of it, or a sentence that is long enough to tell; never just a few characters."""
     if not _is_in(text, locale):
         return _Foreign(text, 0, _detected(text))
-    parts = [(start, part) for start, part in located(_blanked(_QUOTATION, text), locale) if part]
+    parts = [(start, part) for start, part in located(blanked(_QUOTATION, text), locale) if part]
     if len(parts) < 2:
         return None
     foreign = []

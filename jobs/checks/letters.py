@@ -8,11 +8,12 @@ from functools import cache, lru_cache
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import QUOTATION
 from thothy_ai.jobs.text.locales import locale_name, script_of
+from thothy_ai.jobs.text.strings import blanked
 
 _MIN_LETTERS = 8  # a Chinese, Japanese or Korean letter counts twice
 _CJK = r"\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
 _DENSE = re.compile(f"[{_CJK}]")
-# With IPA, letters in full width, and those of formulas.
+# Includes IPA, full-width letters and the mathematical alphabets.
 _LATIN = r"\u0000-\u02ff\u1d00-\u1dbf\u1e00-\u1eff\u2070-\u214f\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06\uff21-\uff5a"
 _LATIN += r"\U0001d400-\U0001d7ff"
 _LETTERS = {  # by script, beside Latin ones
@@ -32,10 +33,7 @@ def foreign_letters(text: str, given: str, locale: str) -> Rejection | None:
     """
     if (own := _LETTERS.get(script_of(locale))) is None:
         return None
-    plain = text
-    for pattern in (QUOTATION, _BRACKETED):
-        plain = pattern.sub(lambda match: " " * len(match[0]), plain)
-    for match in _phrases(own).finditer(plain):
+    for match in _phrases(own).finditer(blanked(_BRACKETED, blanked(QUOTATION, text))):
         new = [word for word in _WORD.findall(match[0]) if word not in _words(given)]
         letters = sum(sum(map(str.isalpha, word)) + len(_DENSE.findall(word)) for word in new if len(word) > 1)
         if letters >= _MIN_LETTERS and match[0] not in given:

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from thothy_ai.jobs.checks import numerals
 from thothy_ai.jobs.checks.spellout import in_digits
+from thothy_ai.jobs.text.strings import blanked
 
 _GROUP = ",.'’ \u00a0\u202f\u2009٬"
 _DIGITS = re.compile(
@@ -96,8 +97,8 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
 
 @lru_cache(maxsize=16)  # a text is compared in several ways
 def _quantities(text: str, language: str, listed: bool) -> tuple[Quantity, ...]:
-    plain = _blanked(_NOISE, prepared(text))
-    plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
+    plain = blanked(_NOISE, prepared(text))
+    plain = plain if listed else blanked(_NAMES, blanked(_FRACTION, blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
     ends = [0, *(each.end for each in found)]
     starts = [*(each.start for each in found), len(plain)]
@@ -141,10 +142,6 @@ def bound(text: str) -> set[Decimal]:
     """Numbers directly after letters, such as "Rs1,200" and "G20", which `quantities` takes for names."""
     digits = (match[0].rstrip(".,") for match in _BOUND.finditer(prepared(text)))
     return {reading for number in digits for reading in _readings(number, "")[0]}
-
-
-def _blanked(pattern: re.Pattern[str], text: str) -> str:
-    return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
 def _in_digits(text: str, language: str) -> Iterator[Quantity]:

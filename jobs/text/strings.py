@@ -1,10 +1,11 @@
 """Checks of strings in requests and artifacts: Postgres, JSON and the tokenizer must all be able to encode them.
 
-`counted` words a number in the messages about them.
+`counted` words a number in the messages about them; `blanked` hides what a check is not about.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pydantic_core import PydanticCustomError
@@ -56,6 +57,11 @@ def strings_in(value: object) -> Iterator[str]:
             return
         level = inner
     raise PydanticCustomError("nesting", "is nested more than {limit} levels deep", {"limit": MAX_LEVELS})
+
+
+def blanked(pattern: re.Pattern[str], text: str) -> str:
+    """The text with each match of a pattern replaced by spaces, so that positions stay valid."""
+    return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
 def visible(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.text.strings import blanked
 
 _OPAQUE = re.compile(
     r"""
@@ -81,7 +82,7 @@ def masked(text: str) -> Masked:
 
 def bare(text: str) -> str:
     """A text with the copied parts replaced by spaces, so that positions stay valid."""
-    return _OPAQUE.sub(lambda match: " " * len(match[0]), text)
+    return blanked(_OPAQUE, text)
 
 
 def has_words(text: str) -> bool:

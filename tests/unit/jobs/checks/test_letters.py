@@ -69,6 +69,6 @@ def test_what_may_be_in_any_letters(text: str) -> None:
     assert checks.foreign_letters(text, "", "en") is None
 
 
-def test_inflected_names_of_the_source_pass_with_what_joins_them() -> None:
+def test_names_of_the_source_pass_with_a_word_that_joins_them() -> None:
     source = "Встретились Владимир Зеленский, Дмитрий Медведев."
     assert checks.foreign_letters("Владимир Зеленский и Дмитрий Медведев met.", source, "en") is None

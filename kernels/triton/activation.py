@@ -8,7 +8,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.lora import Shrunk
-from thothy_ai.kernels.triton.lora import low_of, product, tile_of
+from thothy_ai.kernels.triton.lora import loaded, low_of, product, tile_of
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
@@ -126,36 +126,26 @@ def _adapted_gated_kernel(
         index = tl.arange(0, RANKS)
         there = index < rank
         gate_low = low_of(shrunk, count, low, 0, token, inside, there, ROWS, RANKS, SPLITS)
-        # a checkpoint that merges both has one part
+        # Gate and up have a part each, or the same one if the checkpoint merges them.
         up_low = low_of(shrunk, count, low, low - rank_size, token, inside, there, ROWS, RANKS, SPLITS)
-        source = gate_up + token[:, None] * gate_up_row
-        rows = b + slot.to(tl.int64) * b_slot + index[None, :]
+        gates = gate_up + token[:, None] * gate_up_row
+        gate_rows = b + slot.to(tl.int64) * b_slot + index[None, :]
+        ups, up_rows = gates + SIZE, gate_rows + SIZE * rank_size
         first = tl.program_id(1) * (STEPS * COLUMNS)
         end = tl.minimum(first + STEPS * COLUMNS, SIZE)
         column = first + tl.arange(0, COLUMNS)
-        gate, gate_b, up, up_b = _load_adapted(source, rows, column, end, rank_size, inside, there, SIZE)
+        gate, gate_b = loaded(gates, gate_rows, column, end, rank_size, inside, there)
+        up, up_b = loaded(ups, up_rows, column, end, rank_size, inside, there)
         for _ in tl.range(STEPS, num_stages=1):
             after = column + COLUMNS  # loaded while the columns before are computed
-            following = _load_adapted(source, rows, after, end, rank_size, inside, there, SIZE)
+            next_gate, next_gate_b = loaded(gates, gate_rows, after, end, rank_size, inside, there)
+            next_up, next_up_b = loaded(ups, up_rows, after, end, rank_size, inside, there)
             gate = _rounded(gate.to(tl.float32) + product(gate_low, gate_b), gate.dtype)
             up = _rounded(up.to(tl.float32) + product(up_low, up_b), up.dtype)
             gated = _gelu(gate, up) if GELU else _silu(gate, up)
             both = inside[:, None] & (column < end)[None, :]
             tl.store(out + token[:, None] * SIZE + column[None, :], gated.to(out.dtype.element_ty), mask=both)
-            column = after
-            gate, gate_b, up, up_b = following
-
-
-@triton.jit
-def _load_adapted(source, rows, column, end, rank_size, inside, there, SIZE: tl.constexpr):
-    """gate [ROWS, COLUMNS] at `column` and its rows of B [COLUMNS, RANKS], and those of up; nothing from `end` on."""
-    live = column < end
-    both, used = inside[:, None] & live[None, :], live[:, None] & there[None, :]
-    gate = tl.load(source + column[None, :], mask=both, other=0.0)
-    up = tl.load(source + SIZE + column[None, :], mask=both, other=0.0)
-    gate_b = tl.load(rows + column[:, None].to(tl.int64) * rank_size, mask=used, other=0.0)
-    up_b = tl.load(rows + (SIZE + column[:, None]).to(tl.int64) * rank_size, mask=used, other=0.0)
-    return gate, gate_b, up, up_b
+            column, gate, gate_b, up, up_b = after, next_gate, next_gate_b, next_up, next_up_b
 
 
 @triton.jit

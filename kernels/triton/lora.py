@@ -195,11 +195,11 @@ def _expand_kernel(
         column = first + tl.arange(0, COLUMNS)
         outputs = out + token[:, None] * out_row
         rows = b + slot.to(tl.int64) * b_slot + index[None, :]
-        before, theirs = _loaded(outputs, rows, column, end, rank_size, inside, there)
+        before, theirs = loaded(outputs, rows, column, end, rank_size, inside, there)
         mine = low_of(shrunk, count, low, part * rank_size, token, inside, there, ROWS, RANKS, SPLITS)
         for _ in tl.range(STEPS, num_stages=1):
             after = column + COLUMNS  # loaded while the outputs before are added
-            next_before, next_theirs = _loaded(outputs, rows, after, end, rank_size, inside, there)
+            next_before, next_theirs = loaded(outputs, rows, after, end, rank_size, inside, there)
             sums = before.to(tl.float32) + product(mine, theirs)
             both = inside[:, None] & (column < end)[None, :]
             tl.store(outputs + column[None, :], sums.to(out.dtype.element_ty), mask=both)
@@ -207,7 +207,7 @@ def _expand_kernel(
 
 
 @triton.jit
-def _loaded(outputs, rows, column, end, rank_size, inside, there):
+def loaded(outputs, rows, column, end, rank_size, inside, there):
     """Outputs [ROWS, COLUMNS] at `column`, and their rows of B [COLUMNS, RANKS]; nothing from `end` on."""
     live = column < end
     before = tl.load(outputs + column[None, :], mask=inside[:, None] & live[None, :], other=0.0)

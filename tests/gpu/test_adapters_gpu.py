@@ -68,7 +68,7 @@ def test_layers_of_few_and_of_many_tokens(count: int, kind: type[SwiGLU | GeGLU]
 
 
 def mlp_with_adapters(device: torch.device, count: int, kind: type[SwiGLU | GeGLU], *, graph: bool = False) -> Tensor:
-    """An MLP's results for tokens of two adapters and of none; those of a graph are its second ones."""
+    """An MLP's outputs for tokens of two adapters and of none; with `graph`, those of its second replay."""
     generator, operations = torch.Generator().manual_seed(5), operations_for(device)
     bank = AdapterBank(operations)
 

@@ -18,8 +18,8 @@ from thothy_ai.engine.models.layers.linear import Activations, Linear
 from thothy_ai.kernels.lora import RANK_MULTIPLE, AdapterTokens, AdapterWeights, Shrunk, output_blocks
 from thothy_ai.kernels.operations import Operations
 
-# Passes of so many tokens compute adapters on a second stream: they wait for memory, and more keep the device busy. The
-# last bit of a sum can differ between both ways, as it can between those in which cuBLAS multiplies few and many rows.
+# Passes of at most this many tokens compute adapters on a second stream: they are bound by memory latency, whereas
+# larger ones keep the device busy. The last bit of a result can depend on this, as it depends on the rows in cuBLAS.
 _FEW_TOKENS = 64
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class AdaptedLinear:
 
 
 def outputs_in_parts(layer: Linear, x: Activations) -> tuple[Tensor, Shrunk | None]:
-    """`AdaptedLinear.in_parts` of any layer."""
+    """The outputs of any layer, and what `AdaptedLinear.in_parts` leaves to be added."""
     return layer.in_parts(x) if isinstance(layer, AdaptedLinear) else (layer(x), None)
 
 

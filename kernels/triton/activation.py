@@ -8,13 +8,13 @@ from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.lora import Shrunk
-from thothy_ai.kernels.triton.lora import loaded, low_of, product, tile_of
+from thothy_ai.kernels.triton.lora import ROWS, STEPS_IN_FLIGHT, loaded, low_of, product, steps_each, tile_of
 from thothy_ai.kernels.triton.quantize import empty_quantized, store_quantized
 from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _WIDTH = 1024  # columns per program: enough bytes in flight, and common sizes are multiples
 _STEP_COLUMNS, _STEP_NUMBERS = 64, 4096  # with adapters, columns and numbers of B per step of a program's loop
-_STEPS = 2
+_STEPS = 8  # at most, and a power of two
 
 
 def silu_mul(gate_up: Tensor, shrunk: Shrunk | None = None) -> Tensor:
@@ -65,17 +65,19 @@ def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
 
 
 def _adapted_gated(gate_up: Tensor, shrunk: Shrunk, *, gelu: bool) -> Tensor:
-    """By tiles of tokens with the same adapter, so that a tile reads its adapter's B once."""
+    """By programs of up to `ROWS` tokens with the same adapter."""
     size, (sums, weights, (order, tiles, rows)) = gate_up.shape[1] // 2, shrunk
-    splits, count, low = sums.shape
+    (splits, count, low), share = sums.shape, rows // ROWS
     out = gate_up.new_empty(count, size)
     ranks = power_of_two(weights.rank)
     columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
-    _adapted_gated_kernel[(tiles.shape[1], triton.cdiv(size, _STEPS * columns))](
+    blocks = triton.cdiv(size, _STEPS * columns)
+    steps = steps_each(_STEPS, min(count, share * tiles.shape[1]) * blocks)
+    _adapted_gated_kernel[(share * tiles.shape[1], triton.cdiv(size, steps * columns))](
         out, gate_up, sums, weights.b, weights.ranks, order, tiles,
-        tiles.shape[1], count, low, weights.rank,
+        tiles.shape[1], count, low, weights.rank, steps,
         gate_up.stride(0), weights.b.stride(0), weights.ranks.stride(0),
-        GELU=gelu, SIZE=size, SPLITS=splits, ROWS=rows, STEPS=_STEPS, COLUMNS=columns, RANKS=ranks, num_warps=4,
+        GELU=gelu, SIZE=size, SPLITS=splits, ROWS=ROWS, SHARE=share, COLUMNS=columns, RANKS=ranks, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -97,7 +99,9 @@ def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.conste
     tl.store(out + row * SIZE + column, gated.to(out.dtype.element_ty), mask=column < SIZE)
 
 
-@triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"])
+@triton.jit(
+    do_not_specialize=["tiles_count", "count", "steps", "rank_stride"], do_not_specialize_on_alignment=["ranks"]
+)
 def _adapted_gated_kernel(
     out,
     gate_up,
@@ -110,6 +114,7 @@ def _adapted_gated_kernel(
     count,
     low,
     rank_size,
+    steps,
     gate_up_row,
     b_slot,
     rank_stride,
@@ -117,11 +122,11 @@ def _adapted_gated_kernel(
     SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
+    SHARE: tl.constexpr,
     COLUMNS: tl.constexpr,
     RANKS: tl.constexpr,
 ):
-    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS, SHARE)
     if tl.max(inside.to(tl.int32), 0) > 0:
         index = tl.arange(0, RANKS)
         there = index < rank
@@ -131,21 +136,16 @@ def _adapted_gated_kernel(
         gates = gate_up + token[:, None] * gate_up_row
         gate_rows = b + slot.to(tl.int64) * b_slot + index[None, :]
         ups, up_rows = gates + SIZE, gate_rows + SIZE * rank_size
-        first = tl.program_id(1) * (STEPS * COLUMNS)
-        end = tl.minimum(first + STEPS * COLUMNS, SIZE)
-        column = first + tl.arange(0, COLUMNS)
-        gate, gate_b = loaded(gates, gate_rows, column, end, rank_size, inside, there)
-        up, up_b = loaded(ups, up_rows, column, end, rank_size, inside, there)
-        for _ in tl.range(STEPS, num_stages=1):
-            after = column + COLUMNS  # loaded while the columns before are computed
-            next_gate, next_gate_b = loaded(gates, gate_rows, after, end, rank_size, inside, there)
-            next_up, next_up_b = loaded(ups, up_rows, after, end, rank_size, inside, there)
+        first = tl.program_id(1) * steps * COLUMNS
+        for step in tl.range(steps, num_stages=STEPS_IN_FLIGHT):
+            column = first + step * COLUMNS + tl.arange(0, COLUMNS)
+            gate, gate_b = loaded(gates, gate_rows, column, SIZE, rank_size, inside, there)
+            up, up_b = loaded(ups, up_rows, column, SIZE, rank_size, inside, there)
             gate = _rounded(gate.to(tl.float32) + product(gate_low, gate_b), gate.dtype)
             up = _rounded(up.to(tl.float32) + product(up_low, up_b), up.dtype)
             gated = _gelu(gate, up) if GELU else _silu(gate, up)
-            both = inside[:, None] & (column < end)[None, :]
+            both = inside[:, None] & (column < SIZE)[None, :]
             tl.store(out + token[:, None] * SIZE + column[None, :], gated.to(out.dtype.element_ty), mask=both)
-            column, gate, gate_b, up, up_b = after, next_gate, next_gate_b, next_up, next_up_b
 
 
 @triton.jit

@@ -2,8 +2,9 @@
 
 The first launch divides the layer's inputs among programs, and the second adds up their partial results in a fixed
 order. The number of parts depends only on the layer, so that a token's result depends on no other token. Inputs can be
-quantized, so that an fp8 layer needs no second copy. Programs end at once if their tile has no tokens, or if its
-adapter does not change the layer.
+quantized, so that an fp8 layer needs no second copy. Programs end at once if they have no tokens, or if their adapter
+does not change the layer. B is short: its programs wait for memory, which Triton's pipelined copies hide, and few
+tokens each let many of them run at once.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _RANK_MULTIPLE = tl.constexpr(RANK_MULTIPLE)
-_FEW_ROWS, _MANY_ROWS = 16, 32  # tokens per tile; 64 would use other tensor core instructions, which round otherwise
-_MANY_TOKENS = 1024  # from here on, tiles that read an adapter's weights less often are worth their empty lines
+ROWS = 16  # tokens per program that multiplies by B
+_MANY_ROWS = 32  # per tile; 64 would use other tensor core instructions, which round otherwise
+_MANY_TOKENS = 1024  # from here on, tiles that read an adapter's A less often are worth their empty lines
 _INPUT_BYTES = 256  # of each input row, per step of the first kernel's loop
-_STAGES = {_FEW_ROWS: 5, _MANY_ROWS: 3}  # steps in flight: programs of few tokens mostly wait for memory
+_STAGES = {ROWS: 5, _MANY_ROWS: 3}  # steps in flight: programs of few tokens mostly wait for memory
 _SPLIT_INPUTS = 1024  # inputs worth a separate program
 _MAX_LOW = 64  # columns of A x per program
 _STEP_COLUMNS, _STEP_NUMBERS = 128, 8192  # outputs, and numbers of B, per step of the second kernel's loop
-_PROGRAMS = 1024  # fill a GPU; while there are fewer, the outputs of a block are divided among several
+STEPS_IN_FLIGHT = tl.constexpr(3)  # of programs that multiply by B
+_PROGRAMS = 1024  # fill a GPU
 
 
 def sort_by_adapter(slots: Tensor, adapters: int) -> AdapterTokens:
     """Sort tokens by their slots [T] int32, of so many adapters; slot `adapters` means none."""
-    rows = _MANY_ROWS if len(slots) >= _MANY_TOKENS else _FEW_ROWS
+    rows = _MANY_ROWS if len(slots) >= _MANY_TOKENS else ROWS
     return AdapterTokens(*sort_by_expert(slots[:, None], adapters + 1, rows), rows)
 
 
@@ -49,7 +52,7 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
         tiles.shape[1], count, low, inputs, weights.rank,
         values.stride(0), weights.a.stride(0), weights.ranks.stride(0),
         QUANTIZED=isinstance(x, Quantized), SPLITS=splits, ROWS=rows, LOW=width,
-        INPUTS=_INPUT_BYTES // weights.a.itemsize, num_warps=4, num_stages=_STAGES[rows],
+        INPUTS=_INPUT_BYTES // weights.a.itemsize, num_warps=2, num_stages=_STAGES[rows],
     )  # fmt: skip
     return Shrunk(sums, weights, tokens)
 
@@ -57,18 +60,28 @@ def shrink(x: Tensor | Quantized, weights: AdapterWeights, tokens: AdapterTokens
 def expand_add(shrunk: Shrunk, out: Tensor) -> None:
     """Add B times the shrunk inputs to `out` [T, out], in place."""
     sums, weights, (order, tiles, rows) = shrunk
-    (splits, count, low), (table, unit) = sums.shape, weights.blocks
+    (splits, count, low), (table, unit), share = sums.shape, weights.blocks, rows // ROWS
     ranks = triton.next_power_of_2(weights.rank)
     columns = min(_STEP_COLUMNS, _STEP_NUMBERS // ranks)
-    steps, apart = COLUMNS // columns, 1
-    while apart < steps and 2 * apart * tiles.shape[1] * table.shape[1] <= _PROGRAMS:
-        apart *= 2
-    _expand_kernel[(tiles.shape[1], table.shape[1], apart)](
+    most = COLUMNS // columns
+    steps = steps_each(most, min(count, share * tiles.shape[1]) * table.shape[1])
+    _expand_kernel[(share * tiles.shape[1], table.shape[1], most // steps)](
         out, sums, weights.b, weights.ranks, table, order, tiles,
-        tiles.shape[1], table.shape[1], count, low, weights.rank,
+        tiles.shape[1], table.shape[1], count, low, weights.rank, steps,
         out.stride(0), weights.b.stride(0), weights.ranks.stride(0),
-        SPLITS=splits, ROWS=rows, STEPS=steps // apart, COLUMNS=columns, UNIT=unit, RANKS=ranks, num_warps=4,
+        SPLITS=splits, ROWS=ROWS, SHARE=share, COLUMNS=columns, UNIT=unit, RANKS=ranks, num_warps=4,
     )  # fmt: skip
+
+
+def steps_each(most: int, programs: int) -> int:
+    """Steps of each program: `most`, a power of two, or fewer if they would be too few programs to fill a GPU.
+
+    `programs`: at most so many have tokens if each takes `most` steps.
+    """
+    steps = most
+    while steps > 1 and 2 * programs * (most // steps) <= _PROGRAMS:
+        steps //= 2
+    return steps
 
 
 @triton.jit(do_not_specialize=["tiles_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"])
@@ -94,7 +107,7 @@ def _shrink_kernel(
     LOW: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS, 1)
     if rank > 0:
         column = tl.program_id(1) * LOW + tl.arange(0, LOW)
         wanted = (column < low) & (column % rank_size < rank)
@@ -120,13 +133,15 @@ def _shrink_kernel(
 
 
 @triton.jit
-def tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr):
-    """The tile's slot; the rank of its adapter in this layer, or 0 if there is none or no token; its tokens [ROWS], and
-    which of them exist. The rank is rounded up, so that several numbers are loaded at once; those beyond it are zeros.
+def tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS: tl.constexpr, SHARE: tl.constexpr):
+    """A tile is divided among `SHARE` programs of `ROWS` tokens each. Returns the tile's slot; its adapter's rank in
+    this layer, or 0 if it has none or the program no token; the program's tokens [ROWS], and which of them exist.
+
+    The rank is rounded up, so that several numbers are loaded at once; those beyond it are zeros.
     """
-    tile = tl.program_id(0)
+    tile = tl.program_id(0) // SHARE
     slot = tl.load(tiles + tile)
-    begin = tl.load(tiles + tiles_count + tile)
+    begin = tl.load(tiles + tiles_count + tile) + tl.program_id(0) % SHARE * ROWS
     end = tl.load(tiles + 2 * tiles_count + tile)
     place = begin + tl.arange(0, ROWS)
     inside = place < end
@@ -159,7 +174,8 @@ def product(mine, theirs):
 
 
 @triton.jit(
-    do_not_specialize=["tiles_count", "blocks_count", "count", "rank_stride"], do_not_specialize_on_alignment=["ranks"]
+    do_not_specialize=["tiles_count", "blocks_count", "count", "steps", "rank_stride"],
+    do_not_specialize_on_alignment=["ranks"],
 )
 def _expand_kernel(
     out,
@@ -174,36 +190,34 @@ def _expand_kernel(
     count,
     low,
     rank_size,
+    steps,
     out_row,
     b_slot,
     rank_stride,
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
+    SHARE: tl.constexpr,
     COLUMNS: tl.constexpr,
     UNIT: tl.constexpr,
     RANKS: tl.constexpr,
 ):
     block = tl.program_id(1)
     part = tl.load(blocks + block)
-    first = tl.load(blocks + blocks_count + block) * UNIT + tl.program_id(2) * (STEPS * COLUMNS)
-    end = tl.minimum(tl.load(blocks + 2 * blocks_count + block) * UNIT, first + STEPS * COLUMNS)
-    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS)
+    first = tl.load(blocks + blocks_count + block) * UNIT + tl.program_id(2) * steps * COLUMNS
+    end = tl.load(blocks + 2 * blocks_count + block) * UNIT
+    slot, rank, token, inside = tile_of(tiles, tiles_count, ranks, rank_stride, order, ROWS, SHARE)
     if rank > 0:
         index = tl.arange(0, RANKS)
         there = index < rank
-        column = first + tl.arange(0, COLUMNS)
         outputs = out + token[:, None] * out_row
         rows = b + slot.to(tl.int64) * b_slot + index[None, :]
-        before, theirs = loaded(outputs, rows, column, end, rank_size, inside, there)
         mine = low_of(shrunk, count, low, part * rank_size, token, inside, there, ROWS, RANKS, SPLITS)
-        for _ in tl.range(STEPS, num_stages=1):
-            after = column + COLUMNS  # loaded while the outputs before are added
-            next_before, next_theirs = loaded(outputs, rows, after, end, rank_size, inside, there)
+        for step in tl.range(steps, num_stages=STEPS_IN_FLIGHT):
+            column = first + step * COLUMNS + tl.arange(0, COLUMNS)
+            before, theirs = loaded(outputs, rows, column, end, rank_size, inside, there)
             sums = before.to(tl.float32) + product(mine, theirs)
             both = inside[:, None] & (column < end)[None, :]
             tl.store(outputs + column[None, :], sums.to(out.dtype.element_ty), mask=both)
-            column, before, theirs = after, next_before, next_theirs
 
 
 @triton.jit

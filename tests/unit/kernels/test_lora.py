@@ -27,6 +27,8 @@ CASES = {  # (parts, rank, inputs, ranks by slot, tokens)
     "gate and up": ([48, 48], 16, 80, [3, 16, 0], [0, 0, 1, NONE, 2, 0]),
     "gate and up of a large rank": ([24, 24], 256, 64, [256, 0, 200], [0, 2, 1, NONE]),
     "gate and up of a prompt": ([144, 144], 16, 40, [16, 9, 0], [1] * 700 + [NONE, 0, 2] * 200),
+    "outputs of several blocks": ([1100, 560], 16, 40, [16, 0, 9], [0, 2, 1, NONE] * 6),
+    "gate and up of several programs": ([1100, 1100], 16, 40, [16, 0, 9], [0, 2, 1, NONE] * 6),
     "nobody": ([24], 16, 64, [16, 16, 16], [NONE, NONE]),
 }
 
@@ -109,6 +111,27 @@ def test_a_token_does_not_depend_on_the_others(case: str, dtype: torch.dtype, de
     whole = run(everything)
     for some in (everything[:1], everything[3:9], everything.flip(0)):
         assert torch.equal(run(some), whole[some])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", ["outputs of several blocks", "gate and up of several programs", "a prompt"])
+def test_programs_of_several_steps(
+    case: str, dtype: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If there are enough programs, each takes several steps, of which a GPU prepares the next ones meanwhile."""
+    weights, x, slots = made(case, dtype, device)
+    parts = CASES[case][0]
+    outputs = torch.randn(len(x), sum(parts), generator=torch.Generator().manual_seed(8)).to(device, dtype)
+    shrunk = lora.shrink(x, weights, lora.sort_by_adapter(slots, SLOTS))
+
+    def run(programs: int) -> list[Tensor]:
+        monkeypatch.setattr(lora, "_PROGRAMS", programs)
+        out = outputs.clone()
+        lora.expand_add(shrunk, out)
+        return [out, activation.silu_mul(outputs.clone(), shrunk)] if parts[0] == parts[-1] else [out]
+
+    for few, many in zip(run(1 << 30), run(0), strict=True):
+        assert torch.equal(few, many)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

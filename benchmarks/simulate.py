@@ -44,6 +44,7 @@ class Row:
     kv_tokens: int | None = None
     draw: int | None = None
     house: int = 0  # tokens before every prompt
+    adapters: int = 0  # asked for in turn; what they cost the device is not counted
     budget: int = 1280
 
     def jobs(self) -> tuple[WorkloadJob, ...]:
@@ -73,6 +74,8 @@ ROWS = (
     Row("the same, house prompt of 300 tokens", LLAMA, "siblings", Order.SHUFFLED, 200_000, house=204),
     Row("the same, house prompt of 2,000 tokens", LLAMA, "siblings", Order.SHUFFLED, 200_000, house=1904),
     Row("qwen3-0.6b bf16, templates", QWEN, "templates", budget=8192),
+    Row("llama-8b bf16, templates, 8 adapters", LLAMA, "templates", adapters=8),
+    Row("llama-8b bf16, templates, 16 adapters", LLAMA, "templates", adapters=16),
 )
 
 
@@ -100,8 +103,8 @@ class Drained:
 class Simulation:
     """The core's loop with overlap: a step is planned before the one ahead of it is read."""
 
-    def __init__(self, device: Device, config: EngineConfig) -> None:
-        self._device = device
+    def __init__(self, device: Device, config: EngineConfig, adapters: int = 0) -> None:
+        self._device, self._adapters = device, adapters
         self._scheduler = Scheduler(config)
         self._drained = Drained(Counter())
         self._left = 0
@@ -110,7 +113,7 @@ class Simulation:
         """Drain the jobs; tokens are those of the seed."""
         self._drained, self._left = Drained(Counter()), len(jobs)
         draw = TokenDraw(VOCAB, seed)
-        sequences = [_sequence(str(index), job, draw) for index, job in enumerate(jobs)]
+        sequences = [self._sequence(index, job, draw) for index, job in enumerate(jobs)]
         for sequence in sequences:
             self._scheduler.add(sequence)
         last: ScheduledStep | None = None
@@ -152,18 +155,19 @@ class Simulation:
         drained.members += step.num_members
         drained.peak = max(drained.peak, counts.used / self._scheduler.pool.total)
 
+    def _sequence(self, index: int, job: WorkloadJob, draw: TokenDraw) -> Running:
+        """The job as a sequence. A salt of the prefix cache stands for its adapter; slots are not simulated."""
+        salt = str(index % self._adapters) if self._adapters else ""
+        sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
+        request = CoreRequest(str(index), draw.prompt(job), sampling, profile=job.kind, salt=salt)
+        return Running(request, max_tokens=job.output_tokens)
 
-def simulate(device: Device, config: EngineConfig, jobs: Sequence[WorkloadJob]) -> Drained:
+
+def simulate(device: Device, config: EngineConfig, jobs: Sequence[WorkloadJob], adapters: int = 0) -> Drained:
     """The drain of the jobs, after a warm-up."""
-    simulation = Simulation(device, config)
+    simulation = Simulation(device, config, adapters)
     simulation.run(jobs[-WARM_UP_JOBS:], "warm-up")
     return simulation.run(jobs, "drain")
-
-
-def _sequence(name: str, job: WorkloadJob, draw: TokenDraw) -> Running:
-    sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
-    request = CoreRequest(name, draw.prompt(job), sampling, profile=job.kind)
-    return Running(request, max_tokens=job.output_tokens)
 
 
 def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[WorkloadJob]]]:
@@ -216,7 +220,8 @@ def main() -> None:
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
         print(f"\n{row.name}: pool of {pool:,} tokens, budget {row.budget}, {USUAL} unless stated otherwise\n")
-        rows = [cells(name, simulate(device, config, jobs)) for name, device, config, jobs in variants(row)]
+        drains = [(name, simulate(device, config, jobs, row.adapters)) for name, device, config, jobs in variants(row)]
+        rows = [cells(*drain) for drain in drains]
         print(table(HEADER, rows), flush=True)
 
 

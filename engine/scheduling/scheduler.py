@@ -41,7 +41,7 @@ class Scheduler:
         self._tables = BlockTables(config, self.pool)
         self._windowed = any(config.windows)
         self._lengths = LengthEstimator()
-        self._waiting = WaitingQueue(self._lengths)
+        self._waiting = WaitingQueue(self._lengths, self._keeping)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
         self._passed: list[Sequence] = []  # windows may have passed several of their tokens in the last step
         self._rows = list(reversed(range(config.max_rows)))
@@ -360,6 +360,15 @@ class Scheduler:
                 borders.append(border)
                 last = border
         return borders
+
+    def _keeping(self, priority: int) -> int:
+        """How many running sequences of at least this priority keep their prompts in the prefix cache: none with a KV
+        budget, and none of a model with windows or recurrent states.
+        """
+        if self._windowed or self._config.recurrent or not self._config.prefix_cache:
+            return 0
+        kept = bisect(self._running, -priority, key=_order)
+        return sum(sequence.budget is None for sequence in self._running[:kept])
 
     def _held_after(self, kept: int, beginning: Sequence) -> int:
         """Blocks held only by running sequences after the first `kept`, and not by the starting one."""

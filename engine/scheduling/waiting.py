@@ -4,9 +4,14 @@ The highest priority goes first. Among equals, preempted sequences go first, the
 longest expected output: long outputs left for the end of a drain would need steps that read all weights for few tokens.
 After a sequence, its siblings follow at once, so that they find its prompt in the cache; those that share most of it go
 first. Siblings that need a state which is still being computed are held back: others of their priority go on, and the
-siblings follow in the next step. A prefix shared by more than `_FAMILY` sequences makes no siblings, since one of them
-always runs. Deadlines are rounded, more coarsely the further off they are. After every `_PATIENCE` others, the sequence
-that has waited longest goes next.
+siblings follow in the next step. Deadlines are rounded, more coarsely the further off they are.
+
+Those that share less than half of their prompts are no siblings if so many do that some of them probably run, and keep
+the prefix in the cache. Those that share more are siblings even then, since attention reads their prefix once for all
+that run together, but never more than `_FAMILY`.
+
+After every `_PATIENCE` others, the sequence that has waited longest goes next. Each sibling that follows it lets as
+many others go first: otherwise, large families would go in the order of arrival.
 """
 
 from __future__ import annotations
@@ -24,11 +29,13 @@ from thothy_ai.engine.scheduling.prefix_groups import common_length
 from thothy_ai.engine.scheduling.prompt_order import STRIDE, Path, PromptOrder, PromptPlace, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
 
-_FAMILY = 32  # sequences; more than the sibling jobs of a source
-_PATIENCE = 16  # sequences that go first
+_FAMILY = 32  # siblings at most; more than the jobs of a source
+_SHARING = 2  # if more sequences that run share a prefix, on average, one of them nearly always does
+_PATIENCE = 16  # sequences that go before one that has waited longest
 _MIN_SLACK = 60.0  # seconds
 
 Clock = Callable[[], float]
+Keeping = Callable[[int], int]  # by priority: running sequences of at least this one that keep their prompts' KV
 
 
 class _Rank(NamedTuple):
@@ -46,17 +53,18 @@ class _Family(NamedTuple):
     prefix: Path
     last: Path  # prompt path of the sequence that went last
     left: int
+    aged: bool  # its first sequence went for having waited longest
 
 
 class WaitingQueue:
     """Adding, removing and choosing cost O(log n) in the waiting sequences, and O(waiting profiles) once per family."""
 
-    def __init__(self, lengths: LengthEstimator, clock: Clock = time.time) -> None:
-        self._lengths, self._clock = lengths, clock
+    def __init__(self, lengths: LengthEstimator, keeping: Keeping, clock: Clock = time.time) -> None:
+        self._lengths, self._keeping, self._clock = lengths, keeping, clock
         self._lines: dict[int, _Line] = {}  # by priority; none is empty
         self._arrivals: list[tuple[int, Sequence]] = []  # sorted
         self._arrived = 0
-        self._passed = 0  # sequences removed since one went for having waited longest
+        self._others = _PATIENCE  # that go before the one that has waited longest
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -93,7 +101,7 @@ class WaitingQueue:
         """
         priority = max(self._lines)
         line = self._lines[priority]
-        if self._passed >= _PATIENCE and line.between_families:
+        if self._others <= 0 and line.between_families:
             oldest = self._arrivals[0][1]
             if oldest.priority == priority:
                 line.lead(oldest)
@@ -116,27 +124,30 @@ class WaitingQueue:
         """Remove a sequence that was admitted, or that has ended."""
         index = bisect_left(self._arrivals, sequence.arrival, key=lambda arrival: arrival[0])
         del self._arrivals[index]
-        self._passed = self._passed + 1 if index else 0
-        self._take(sequence)
+        if self._take(sequence):
+            self._others = max(0, self._others) + _PATIENCE
+        else:
+            self._others = self._others - 1 if index else max(self._others, _PATIENCE)
 
     def _line(self, priority: int) -> _Line:
         line = self._lines.get(priority)
         if line is None:
-            line = self._lines[priority] = _Line(self._lengths)
+            line = self._lines[priority] = _Line(self._lengths, partial(self._keeping, priority))
         return line
 
-    def _take(self, sequence: Sequence) -> None:
+    def _take(self, sequence: Sequence) -> bool:
         line = self._lines[sequence.priority]
-        line.remove(sequence)
+        aged = line.remove(sequence)
         if not line:
             del self._lines[sequence.priority]
+        return aged
 
 
 class _Line:
     """Waiting sequences of one priority."""
 
-    def __init__(self, lengths: LengthEstimator) -> None:
-        self._lengths = lengths
+    def __init__(self, lengths: LengthEstimator, keeping: Callable[[], int]) -> None:
+        self._lengths, self._keeping = lengths, keeping
         self._front: deque[Sequence] = deque()
         self._ranks: dict[Sequence, _Rank] = {}
         self._profiles: dict[str, list[_Rank]] = {}  # sorted; none is empty
@@ -144,6 +155,7 @@ class _Line:
         self._families: list[_Family] = []  # several if siblings were held back
         self._held: set[int] = set()  # hashes of prompts' prefixes, whose sequences are held back
         self._next: PromptPlace | None = None  # cached until the next change
+        self._oldest: PromptPlace | None = None  # the last that was to lead for having waited longest
 
     def __len__(self) -> int:
         return len(self._front) + len(self._ranks)
@@ -201,30 +213,47 @@ class _Line:
         return set() if rank is None else self._prompts.shared(rank.place, _FAMILY)
 
     def lead(self, sequence: Sequence) -> None:
-        """Make the sequence next in line after the preempted ones."""
+        """Make the sequence, which has waited longest, next in line after the preempted ones."""
         if (rank := self._ranks.get(sequence)) and self._is_free(rank.place):
-            self._next = rank.place
+            self._next = self._oldest = rank.place
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: Sequence) -> bool:
+        """Returns whether the sequence went for having waited longest, or as a sibling of one that did."""
         rank = self._ranks.pop(sequence, None)
         if rank is None:
             self._front.remove(sequence)
-            return
+            return False
+        aged = False
         if rank.place is self._next:
             path = rank.place.path
             family = self._family_of(path)
             if family is not None:
-                self._families[self._families.index(family)] = _Family(family.prefix, path, family.left - 1)
+                aged = family.aged
+                self._families[self._families.index(family)] = family._replace(last=path, left=family.left - 1)
             else:  # a family begins: the sequences that share this prefix
-                prefix = self._prompts.prefix(rank.place, min(_FAMILY, len(self._prompts) // 2))
+                aged = rank.place is self._oldest
+                prefix = self._family_prefix(rank.place)
                 if prefix is not None:
-                    self._families.append(_Family(prefix, path, _FAMILY - 1))
+                    self._families.append(_Family(prefix, path, _FAMILY - 1, aged))
         ranks = self._profiles[sequence.request.profile]
         del ranks[bisect_left(ranks, rank)]
         if not ranks:
             del self._profiles[sequence.request.profile]
         self._prompts.remove(rank.place)
         self._next = None
+        return aged
+
+    def _family_prefix(self, place: PromptPlace) -> Path | None:
+        """The prefix of a sequence and its siblings; None if it has none."""
+        waiting = len(self._prompts)
+        most = min(_FAMILY, waiting // 2)
+        prefix = self._prompts.prefix(place, most)
+        if prefix is None or not (keeping := self._keeping()):
+            return prefix
+        family = [*self._prompts.sharing(prefix)]
+        if common_length(family[0].path, family[-1].path) >= len(place.path) / 2:
+            return prefix
+        return self._prompts.prefix(place, min(most, math.ceil(_SHARING * waiting / keeping)))
 
     def _sibling(self) -> PromptPlace | None:
         """The next sequence of the first family that has one: the one that shares most with its last; of equals, the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -249,3 +250,29 @@ def test_the_rest_of_a_running_prompt_leaves_no_place_for_drafts_either() -> Non
         assert scheduler.schedule() is not None
         places.append(scheduler.draft_places)
     assert places == [0, 0, 0, 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "together"),
+    [({}, False), ({"recurrent": True, "kept_states": 4}, True), ({"windows": (None, 32)}, True)],
+    ids=str,
+)
+def test_sequences_are_siblings_if_those_that_run_do_not_keep_their_prefix(
+    kind: dict[str, Any], *, together: bool
+) -> None:
+    """Twenty of sixty share a third of their prompts, and forty others run."""
+    scheduler = Scheduler(EngineConfig(32, 4000, 100, 20_000, 2000, **kind))
+    for number in range(40):
+        scheduler.add(Sequence(CoreRequest("", (number,) * 40, SamplingParams()), max_tokens=8))
+    assert scheduler.schedule() is not None
+    for number in range(60):
+        prompt = (100 + number % 3,) * 64 + tuple(range(1000 + 128 * number, 1128 + 128 * number))
+        scheduler.add(Sequence(CoreRequest(str(number), prompt, SamplingParams()), max_tokens=200 - number))
+    order = []
+    while len(order) < 12:
+        scheduled = scheduler.schedule()
+        assert scheduled is not None
+        order += [int(each.request.id) for each in scheduled.admitted]
+    # A recurrent model's siblings wait for the first one's state, and a second family begins meanwhile.
+    assert (len({number % 3 for number in order[:12]}) < 3) == together
+    assert (order[:12] == [*range(12)]) == (not together)

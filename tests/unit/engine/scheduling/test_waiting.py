@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import chain, count, pairwise
 
 import pytest
@@ -43,8 +44,10 @@ def job(
     return Sequence(request, max_tokens=max_tokens or LENGTHS.get(profile, 8))
 
 
-def queue_of(*sequences: Sequence, lengths: LengthEstimator | None = None) -> WaitingQueue:
-    made = WaitingQueue(lengths or LengthEstimator(), clock=lambda: NOW)
+def queue_of(
+    *sequences: Sequence, lengths: LengthEstimator | None = None, keeping: Callable[[int], int] = lambda _: 0
+) -> WaitingQueue:
+    made = WaitingQueue(lengths or LengthEstimator(), keeping, clock=lambda: NOW)
     for sequence in sequences:
         made.add(sequence)
     return made
@@ -94,6 +97,37 @@ def test_siblings_are_together_whatever_begins_all_prompts_and_in_any_order(hous
     families = len(set(order))
     assert families == sources * (3 if instructed_first else 1)
     assert runs <= families + len(jobs) // PATIENCE  # the one that waited longest may have come before its siblings
+
+
+@pytest.mark.parametrize(
+    ("running", "own", "together"), [(0, 160, True), (10, 160, True), (40, 160, False), (40, 60, True)]
+)
+def test_those_of_which_one_always_runs_are_no_siblings(running: int, own: int, *, together: bool) -> None:
+    """Twenty of a hundred share a prefix. If forty run, eight of these do, and the longest of all go first, unless more
+    than half of the prompts is shared.
+    """
+    jobs = [
+        job("report", (voice, 128), ((voice, place), own), max_tokens=10 * place + voice)
+        for voice in range(5)
+        for place in range(1, 21)
+    ]
+    waiting = queue_of(*jobs, keeping=lambda _: running)
+    order = [each.max_tokens for each in admitted(waiting, PATIENCE)]
+    if together:
+        assert len({most % 10 for most in order}) == 1
+    else:
+        assert order == sorted((each.max_tokens for each in jobs), reverse=True)[:PATIENCE]
+
+
+def test_siblings_of_the_one_that_waited_longest_let_as_many_others_go_first() -> None:
+    """The first to come are the shortest, and have nine siblings each."""
+    families = [[job("report", (name, 200), max_tokens=10 + name) for _ in range(10)] for name in range(60)]
+    order = [each.max_tokens - 10 for each in admitted(queue_of(*chain(*families)), 400)]
+    runs = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    aged = [place for place, name in enumerate(runs) if name < 20]
+    assert [runs[place] for place in aged] == [*range(len(aged))]
+    assert all(PATIENCE <= later - earlier <= PATIENCE + 1 for earlier, later in pairwise(aged))
+    assert len(aged) == 3
 
 
 def test_the_longest_of_a_family_leads_it() -> None:
@@ -323,6 +357,7 @@ moves = st.lists(
         st.just(("preempt",)),
         st.tuples(st.just("abort"), st.integers(0, 50)),
         st.tuples(st.just("learn"), st.sampled_from([*LENGTHS, "new"]), st.integers(1, 900)),
+        st.tuples(st.just("run"), st.sampled_from([0, 1, 10, 500])),
     ),
     max_size=120,
 )
@@ -334,13 +369,15 @@ def test_each_leaves_once_the_highest_priority_first_and_the_oldest_is_passed_by
     lengths = LengthEstimator()
     came: list[Sequence] = []
     gone: list[Sequence] = []
-    waiting = queue_of(lengths=lengths)
-    passed = 0
+    running = passed = 0
+    waiting = queue_of(lengths=lengths, keeping=lambda _: running)
     for move, *what in moves:
         if move == "add":
             profile, source, priority, deadline = what
             came.append(job(profile, ("house", 64), (source, 64), priority=priority, deadline=deadline))
             waiting.add(came[-1])
+        elif move == "run":
+            running = what[0]
         elif move == "learn":
             lengths.observe(what[0], what[1], 1000)
         elif move == "preempt" and gone:

@@ -31,7 +31,7 @@ AREAS = {"Drain": "Drains", "Drain of jobs": "Schemas", "Service": "Service"}  #
 HEADLINES = (
     "seconds",
     "times the seconds without schemas",
-    "service over bare engine",
+    "service over the bare engine around it",
     "from result to commit: median, p99",
 )
 

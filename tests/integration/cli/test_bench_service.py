@@ -24,14 +24,14 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
     assert report["title"] == "Service: tiny (random weights) float32; 4 jobs of hook"
     assert report["where"] == "cpu, one worker with up to 1,024 jobs in flight"
     figures = dict(report["figures"])
-    first, service, bare, repeated = numbers(figures["seconds"])
-    ratio = float(figures["service over bare engine"])  # all three are rounded
+    first, before, service, after = numbers(figures["seconds"])
+    ratio = float(figures["service over the bare engine around it"])  # all are rounded
+    bare = (before + after) / 2
     assert (service - 0.006) / (bare + 0.006) <= ratio + 0.001
     assert (ratio - 0.001) * (bare - 0.006) <= service + 0.006
-    assert min(first, service, bare, repeated) > 0
+    assert min(first, before, service, after) > 0
     assert len(set(numbers(figures["prompt tokens"]))) == 1
-    _, by_service, _, again = numbers(figures["output tokens"])
-    assert by_service == again, "the same seeds"
+    assert min(numbers(figures["output tokens"])) > 0
     assert all(0 < share <= 100 for share in numbers(figures["time in steps, launch gaps included"]))
     assert len(set(numbers(figures["prefix cache hit rate"]))) == 1, "each drain begins with a cold cache"
     tenths = [list(map(numbers, run.split())) for run in figures["the same by tenth of the run"].split("; ")]
@@ -44,16 +44,15 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
 
 
 def test_jobs_of_several_calls(tmp_path: Path, clean_environment: None) -> None:
-    """Translations have a call per paragraph; the worker's seeds are those of the jobs."""
     tokenizer = write_tokenizer(tmp_path)
-    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "2", "--kind", "translation"]
+    arguments = ["bench", "service", "--shape", "tiny", "--device", "cpu", "--jobs", "4", "--kind", "translation"]
     more = ["--tokenizer", str(tokenizer), "--kv-tokens", "65536", "--json"]
     done = CliRunner().invoke(app, [*arguments, *more])
     assert done.exit_code == 0, done.output
     figures = dict(json.loads(done.stdout)["figures"])
-    assert figures["jobs"] == "2"
-    _, by_service, _, again = numbers(figures["output tokens"])
-    assert by_service == again
+    assert figures["jobs"] == "4"
+    assert int(figures["generations"]) > 4, "a call for each part of a text"
+    assert len(set(numbers(figures["prompt tokens"]))) == 1
 
 
 def test_a_wrong_model_is_one_line_before_anything_starts(tmp_path: Path) -> None:

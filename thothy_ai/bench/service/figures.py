@@ -98,9 +98,11 @@ class QueueTimes:
 
 
 def service_figures(
-    before: ServiceRun, service: ServiceRun, bare: ServiceRun, repeated: ServiceRun, times: QueueTimes, unit: str
+    first: ServiceRun, before: ServiceRun, service: ServiceRun, after: ServiceRun, times: QueueTimes, unit: str
 ) -> list[Figure]:
-    """The ratio to `bare`, then a row per figure with the four runs side by side, then what the service adds."""
+    """The service's ratio to the mean of `before` and `after`, then a row per figure with the four runs side by side,
+    then what the service adds.
+    """
 
     def per_step(counter: str) -> Callable[[ServiceRun], str]:
         return lambda run: f"{run.gained(counter) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
@@ -114,7 +116,7 @@ def service_figures(
     def own_time(run: ServiceRun) -> str:
         return f"{(run.seconds - run.gained('wait_seconds')) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
 
-    runs = (before, service, bare, repeated)
+    runs = (first, before, service, after)
     columns: list[tuple[str, Callable[[ServiceRun], str]]] = [
         ("seconds", lambda run: f"{run.seconds:.2f}"),
         (f"jobs per {unit}", lambda run: f"{run.jobs / run.seconds * 3600:,.0f}"),
@@ -135,16 +137,16 @@ def service_figures(
         (f"{_FULL:.0%} of the most running after", lambda run: f"{run.full_at:.2f} s"),
         ("from the engine's last result to the end", lambda run: f"{max(0.0, run.seconds - run.last_result_at):.2f} s"),
     ]
-    first, median, last = times.claimed
+    claimed = ", ".join(f"{seconds:.2f} s" for seconds in times.claimed)
     outcomes = sorted(times.outcomes.items(), key=lambda item: -item[1])
     return [
         ("jobs", f"{service.jobs:,}"),
         ("generations", f"{service.requests:,}"),
         ("runs, in this order", "; ".join(run.name for run in runs)),
-        ("service over bare engine", f"{service.seconds / bare.seconds:.3f}"),
+        ("service over the bare engine around it", f"{service.seconds / fmean((before.seconds, after.seconds)):.3f}"),
         *((name, "; ".join(value(run) for run in runs)) for name, value in columns),
         ("enqueueing all jobs", f"{times.enqueue:.2f} s"),
-        ("from enqueueing to claim: first, median, last", f"{first:.2f} s, {median:.2f} s, {last:.2f} s"),
+        ("from enqueueing to claim: first, median, last", claimed),
         ("from result to commit: median, p99", f"{times.commit_p50 * 1e3:.0f} ms, {times.commit_p99 * 1e3:.0f} ms"),
         (
             "tasks of the judging processes: number, mean time, mean wait",

@@ -2,16 +2,15 @@
 
 The service is an embedded stack in a temporary home. Its one engine process serves four drains of the same jobs:
 
-    bare engine, before       compiles the schemas, learns the lengths of outputs, and computes most masks
+    bare engine, first     compiles the schemas, learns the lengths of outputs, and computes most masks
+    bare engine, before
     service
-    bare engine               the reference, with which the service is compared: other seeds, and thus other texts
-    bare engine, same texts   the requests and seeds that the worker sent: has as many tokens as the service
+    bare engine, after
 
-The reference finds what the service found: compiled schemas, and remembered masks of other texts, though of one drain
-more. The first drain finds neither, and the last one the very masks of its texts; the service is compared with
-neither. Prefix caches are cold, because each drain has its own tenant. Jobs have one attempt, and end after the first
-calls of their plans: validators accept nothing that random weights write, and retries and repairs would distort the
-time.
+Each drain has other seeds and thus other texts, and its own tenant, whose prefix cache is cold. Later drains can be
+faster, since masks are remembered and memory has been allocated. Therefore, the service is compared with the mean of
+the two drains around it. Jobs have one attempt, and end after the first calls of their plans: validators accept nothing
+that random weights write, and retries and repairs would distort the time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.errors import ServiceStartError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions, Producer
-from thothy_ai.queue.seeds import attempt_seed
 from thothy_ai.settings import PREFIX, Settings
 
 IN_FLIGHT = 1_024  # per worker, as in deploy/compose.gpu.yaml
@@ -144,20 +142,22 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         await _bare(client, plain, "warm-up, bare engine", progress)
         await _through_service(client, running, others, progress, "warm-up, service")
 
-        before = await _bare(client, as_requests(jobs, engine=info), "bare engine, before", progress)
-        by_service, times, seeds = await _through_service(client, running, jobs, progress)
-        other_seeds = range(len(jobs), 2 * len(jobs))
-        bare = await _bare(client, as_requests(jobs, other_seeds, info), "bare engine", progress)
-        repeated = await _bare(client, as_requests(jobs, seeds, info), "bare engine, same texts", progress)
+        async def bare(name: str, turn: int) -> ServiceRun:
+            seeds = range(turn * len(jobs), (turn + 1) * len(jobs))
+            return await _bare(client, as_requests(jobs, seeds, info), f"bare engine, {name}", progress)
+
+        first, before = await bare("first", 0), await bare("before", 1)
+        by_service, times = await _through_service(client, running, jobs, progress)
+        after = await bare("after", 2)
     finally:
         await client.close()
     progress.clear()
-    before, by_service, bare, repeated = (replace(run, jobs=len(jobs)) for run in (before, by_service, bare, repeated))
+    first, before, by_service, after = (replace(run, jobs=len(jobs)) for run in (first, before, by_service, after))
     unit = "GPU-hour" if on_gpu else "compute-hour"
     return BenchReport(
         f"Service: {info.model} {info.dtype}; {len(jobs):,} jobs of {options.kind or 'the four kinds'}",
         f"{info.device}, one worker with up to {running.settings.worker_in_flight:,} jobs in flight",
-        tuple(service_figures(before, by_service, bare, repeated, times, unit)),
+        tuple(service_figures(first, before, by_service, after, times, unit)),
     )
 
 
@@ -179,18 +179,16 @@ async def _bare(
 
 async def _through_service(
     client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress, name: str = "service"
-) -> tuple[ServiceRun, QueueTimes, list[int]]:
-    """Enqueue all jobs at once, timed from the producer's call to the last commit; also returns the attempts' seeds."""
+) -> tuple[ServiceRun, QueueTimes]:
+    """Enqueue all jobs at once, timed from the producer's call to the last commit."""
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
     records, requests = running.records, len(as_requests(jobs, engine=await client.info()))
     before, began = await asyncio.to_thread(records.readings), await asyncio.to_thread(records.now)
     enqueued: list[float] = []
-    seeds: list[int] = []
 
     async def drain(elapsed: Callable[[], float]) -> float:
-        made = await asyncio.to_thread(running.producer.enqueue_many, [(job, ONE_ATTEMPT) for job in jobs])
+        await asyncio.to_thread(running.producer.enqueue_many, [(job, ONE_ATTEMPT) for job in jobs])
         enqueued.append(elapsed())
-        seeds.extend(attempt_seed(job.id, 1) for job in made)
         while True:
             seconds = await asyncio.to_thread(records.seconds, began)
             if seconds is not None:
@@ -199,7 +197,7 @@ async def _through_service(
             await asyncio.sleep(SAMPLE_SECONDS)
 
     run = await _sampled(client, name, requests, drain, progress)
-    return run, await asyncio.to_thread(records.times, began, enqueued[0], before), seeds
+    return run, await asyncio.to_thread(records.times, began, enqueued[0], before)
 
 
 async def _sampled(

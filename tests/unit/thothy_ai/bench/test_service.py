@@ -1,4 +1,4 @@
-"""What `thothy bench service` compares: the drains' order, their seeds, and the figure that compares two of them."""
+"""What `thothy bench service` compares: the drains' order, their seeds, and the figure that compares them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,19 @@ def drained(name: str, seconds: float = 1.0) -> ServiceRun:
     return ServiceRun(name, seconds, 4, 4, (Sample(0.0, stats), Sample(seconds, stats)))
 
 
-def test_the_reference_has_the_services_requests_with_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the drain behind it has the very seeds of the service."""
+def test_the_service_is_between_drains_of_its_requests_with_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.load_extra((first_call.MODULE,))
     sent: dict[str, Sequence[GenerationRequest]] = {}
-    seeds = [901, 902, 903, 904]
 
     async def bare(_: object, requests: Sequence[GenerationRequest], name: str, __: Progress) -> ServiceRun:
         sent[name] = requests
         return drained(name)
 
     async def through_service(
-        _: object, __: object, jobs: Sequence[Request], ___: Progress, name: str = "service"
-    ) -> tuple[ServiceRun, QueueTimes, list[int]]:
+        _: object, __: object, ___: Sequence[Request], ____: Progress, name: str = "service"
+    ) -> tuple[ServiceRun, QueueTimes]:
         sent[name] = []
-        return drained(name), TIMES, seeds[: len(jobs)]
+        return drained(name), TIMES
 
     monkeypatch.setattr(bench, "connect", lambda *_: _Client())
     monkeypatch.setattr(bench, "_bare", bare)
@@ -59,25 +57,21 @@ def test_the_reference_has_the_services_requests_with_other_seeds(monkeypatch: p
     settings = SimpleNamespace(require_engine_url=str, reveal_engine_token=str, worker_in_flight=1)
     running: Any = SimpleNamespace(settings=settings)
     asyncio.run(bench._measure(options, running, Progress(io.StringIO())))
-    *_, before, service, reference, repeated = sent
-    assert [before, service, reference, repeated] == [
+    *_, first, before, service, after = sent
+    assert [first, before, service, after] == [
+        "bare engine, first",
         "bare engine, before",
         "service",
-        "bare engine",
-        "bare engine, same texts",
+        "bare engine, after",
     ]
-
-    def seeds_of(name: str) -> list[int | None]:
-        return [request.sampling.seed for request in sent[name]]
-
-    assert seeds_of(repeated) == seeds
-    assert not set(seeds_of(reference)) & {*seeds, *seeds_of(before)}
-    prompts = [[(each.messages, each.schema) for each in sent[name]] for name in (before, reference, repeated)]
+    seeds = [request.sampling.seed for name in (first, before, after) for request in sent[name]]
+    assert len(set(seeds)) == len(seeds) == 12
+    prompts = [[(each.messages, each.schema) for each in sent[name]] for name in (first, before, after)]
     assert prompts[0] == prompts[1] == prompts[2]
 
 
-def test_the_service_is_compared_with_the_drain_of_other_texts() -> None:
-    runs = drained("before", 9.0), drained("service", 6.0), drained("bare", 5.0), drained("same texts", 3.0)
+def test_the_service_is_compared_with_the_mean_of_the_drains_around_it() -> None:
+    runs = drained("first", 9.0), drained("before", 6.0), drained("service", 6.0), drained("after", 4.0)
     figures = dict(service_figures(*runs, TIMES, "GPU-hour"))
-    assert figures["service over bare engine"] == "1.200"
-    assert figures["seconds"] == "9.00; 6.00; 5.00; 3.00"
+    assert figures["service over the bare engine around it"] == "1.200"
+    assert figures["seconds"] == "9.00; 6.00; 6.00; 4.00"

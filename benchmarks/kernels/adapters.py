@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ HEADER: Row = ("model", "adapters", "tokens", "layer, us", "with adapters, us", 
 TOKENS = (1, 16, 64, 256, 512, 1280, 4096)
 ADAPTERS = (8, 64)
 RANK = 16
+TURNS = 5
 
 
 class Layer:
@@ -49,12 +51,15 @@ class Layer:
 
 
 def measure() -> list[Row]:
-    """Decode steps and a prompt, in CUDA graphs. A step sorts its tokens once for all layers, which is not counted."""
+    """Decode steps and a prompt, in CUDA graphs, with adapters and without in turn, since the device's clock changes. A
+    step sorts its tokens once for all layers, which is not counted.
+    """
     rows = []
     for adapters in ADAPTERS:
         for tokens in TOKENS:
             layer = Layer(LLAMA, adapters, tokens)
-            plain, adapted = (1e3 * timed([partial(layer.run, adapted=on)]) for on in (False, True))
+            turns = [[timed([partial(layer.run, adapted=on)]) for on in (False, True)] for _ in range(TURNS)]
+            plain, adapted = (1e3 * median(times) for times in zip(*turns, strict=True))
             figures = f"{plain:.1f}", f"{adapted:.1f}", f"{adapted / plain - 1:.1%}"
             rows.append((LLAMA.name, f"{adapters}", f"{tokens:,}", *figures))
     return rows

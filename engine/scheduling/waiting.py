@@ -248,10 +248,11 @@ class _Line:
         waiting = len(self._prompts)
         most = min(_FAMILY, waiting // 2)
         prefix = self._prompts.prefix(place, most)
-        if prefix is None or not (keeping := self._keeping()):
-            return prefix
+        if prefix is None:
+            return None
         family = [*self._prompts.sharing(prefix)]
-        if common_length(family[0].path, family[-1].path) >= len(place.path) / 2:
+        shared = common_length(family[0].path, family[-1].path)
+        if 2 * shared >= len(place.path) or not (keeping := self._keeping()):
             return prefix
         return self._prompts.prefix(place, min(most, math.ceil(_SHARING * waiting / keeping)))
 

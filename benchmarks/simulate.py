@@ -44,13 +44,16 @@ class Row:
     kv_tokens: int | None = None
     draw: int | None = None
     house: int = 0  # tokens before every prompt
-    adapters: int = 0  # asked for in turn; what they cost the device is not counted
+    adapters: int = 0  # asked for in turn; their slots, and what they cost the device, are not simulated
     budget: int = 1280
 
     def jobs(self) -> tuple[WorkloadJob, ...]:
         workload = read_workload(WORKLOADS / f"{self.workload}.json")
         drawn = workload if self.draw is None else redraw(workload, self.draw)
-        return with_house_prompt(drawn, self.house).ordered(self.order)
+        jobs = with_house_prompt(drawn, self.house).ordered(self.order)
+        if not self.adapters:
+            return jobs
+        return tuple(_of_adapter(job, number % self.adapters) for number, job in enumerate(jobs))
 
     def config(
         self,
@@ -64,6 +67,12 @@ class Row:
         """With `windows`, the pool's memory is the same, and layers are in as many groups of the same size."""
         blocks = (self.kv_tokens or self.device.pool_tokens) // block * len(windows) + 1
         return EngineConfig(block, blocks, rows, budget or self.budget, 8192, group_rows=group, windows=windows)
+
+
+def _of_adapter(job: WorkloadJob, adapter: int) -> WorkloadJob:
+    """The job with other tokens at its beginning, since adapters share no prefixes."""
+    first, *others = job.parts
+    return replace(job, parts=(first._replace(name=f"{first.name}, adapter {adapter}"), *others))
 
 
 ROWS = (
@@ -103,8 +112,8 @@ class Drained:
 class Simulation:
     """The core's loop with overlap: a step is planned before the one ahead of it is read."""
 
-    def __init__(self, device: Device, config: EngineConfig, adapters: int = 0) -> None:
-        self._device, self._adapters = device, adapters
+    def __init__(self, device: Device, config: EngineConfig) -> None:
+        self._device = device
         self._scheduler = Scheduler(config)
         self._drained = Drained(Counter())
         self._left = 0
@@ -113,7 +122,7 @@ class Simulation:
         """Drain the jobs; tokens are those of the seed."""
         self._drained, self._left = Drained(Counter()), len(jobs)
         draw = TokenDraw(VOCAB, seed)
-        sequences = [self._sequence(index, job, draw) for index, job in enumerate(jobs)]
+        sequences = [_sequence(str(index), job, draw) for index, job in enumerate(jobs)]
         for sequence in sequences:
             self._scheduler.add(sequence)
         last: ScheduledStep | None = None
@@ -155,19 +164,18 @@ class Simulation:
         drained.members += step.num_members
         drained.peak = max(drained.peak, counts.used / self._scheduler.pool.total)
 
-    def _sequence(self, index: int, job: WorkloadJob, draw: TokenDraw) -> Running:
-        """The job as a sequence. A salt of the prefix cache stands for its adapter; slots are not simulated."""
-        salt = str(index % self._adapters) if self._adapters else ""
-        sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
-        request = CoreRequest(str(index), draw.prompt(job), sampling, profile=job.kind, salt=salt)
-        return Running(request, max_tokens=job.output_tokens)
 
-
-def simulate(device: Device, config: EngineConfig, jobs: Sequence[WorkloadJob], adapters: int = 0) -> Drained:
+def simulate(device: Device, config: EngineConfig, jobs: Sequence[WorkloadJob]) -> Drained:
     """The drain of the jobs, after a warm-up."""
-    simulation = Simulation(device, config, adapters)
+    simulation = Simulation(device, config)
     simulation.run(jobs[-WARM_UP_JOBS:], "warm-up")
     return simulation.run(jobs, "drain")
+
+
+def _sequence(name: str, job: WorkloadJob, draw: TokenDraw) -> Running:
+    sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
+    request = CoreRequest(name, draw.prompt(job), sampling, profile=job.kind)
+    return Running(request, max_tokens=job.output_tokens)
 
 
 def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[WorkloadJob]]]:
@@ -220,8 +228,7 @@ def main() -> None:
     for row in ROWS if chosen is None else (ROWS[chosen],):
         pool = row.kv_tokens or row.device.pool_tokens
         print(f"\n{row.name}: pool of {pool:,} tokens, budget {row.budget}, {USUAL} unless stated otherwise\n")
-        drains = [(name, simulate(device, config, jobs, row.adapters)) for name, device, config, jobs in variants(row)]
-        rows = [cells(*drain) for drain in drains]
+        rows = [cells(name, simulate(device, config, jobs)) for name, device, config, jobs in variants(row)]
         print(table(HEADER, rows), flush=True)
 
 

@@ -68,7 +68,7 @@ def test_layers_of_few_and_of_many_tokens(count: int, kind: type[SwiGLU | GeGLU]
 
 
 def mlp_with_adapters(device: torch.device, count: int, kind: type[SwiGLU | GeGLU], *, graph: bool = False) -> Tensor:
-    """An MLP's outputs for tokens of two adapters and of none; with `graph`, those of its second replay."""
+    """The outputs of an MLP for tokens with two adapters and without any. `graph`: captured, and replayed twice."""
     generator, operations = torch.Generator().manual_seed(5), operations_for(device)
     bank = AdapterBank(operations)
 

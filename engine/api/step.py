@@ -333,6 +333,7 @@ class StepMasks(NamedTuple):
 
 
 ANY = 0
+MAX_NEW_MASKS = 2  # of a row in a step: one that is computed, and one of a forced token
 _MAX_MASKS = 8_192
 _MASK_BYTES = 1 << 27  # 16 KiB per mask of 131,072 tokens; pages that are never written cost a CPU nothing
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from enum import IntEnum
 
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Step, StepMasks
+from thothy_ai.engine.api.step import MAX_NEW_MASKS, Step, StepMasks
 from thothy_ai.engine.distributed.shared_memory import FrameWriter
 from thothy_ai.engine.execution.runner import Runner, sample_or_retry
 from thothy_ai.engine.execution.step_handle import StepHandle
@@ -26,8 +26,8 @@ class _Do(IntEnum):
 
 
 def ring_bytes(config: EngineConfig, vocab_size: int) -> int:
-    """Bytes for a few steps of this size; a row adds at most two masks."""
-    masks = 2 * config.max_rows * -(-vocab_size // 32) * 4
+    """Bytes for a few steps of this size."""
+    masks = MAX_NEW_MASKS * config.max_rows * -(-vocab_size // 32) * 4
     tokens = config.max_rows * (config.max_context + _COLUMN_BYTES) * 4
     return (_MIN_BYTES + 2 * (masks + tokens)) // 4096 * 4096
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import ANY, MAX_NEW_MASKS, StepMasks, remembered_masks
 from thothy_ai.engine.execution.transfers import deliver, send_into
 
 _ALL = -1  # every bit of an int32
-_MAX_NEW = 2  # new masks per row and step: one to keep, one for this step
 
 
 class MaskTable:
@@ -24,7 +23,7 @@ class MaskTable:
         self._device = device
         self._table = torch.empty(_shape(max_rows, vocab_size), dtype=torch.int32, device=device)
         self._table[ANY] = _ALL
-        self._places = torch.full((max_rows + _MAX_NEW * max_rows,), ANY, dtype=torch.int32, device=device)
+        self._places = torch.full((max_rows + MAX_NEW_MASKS * max_rows,), ANY, dtype=torch.int32, device=device)
         self._masks = torch.empty(max_rows, self._table.shape[1], dtype=torch.int32, device=device)
 
     def rows(self, masks: StepMasks) -> Tensor:
@@ -49,7 +48,7 @@ class MaskTable:
     def num_bytes(max_rows: int, vocab_size: int) -> int:
         """Device bytes of the table, a step's new masks, and the masks of all rows."""
         places, words = _shape(max_rows, vocab_size)
-        return 4 * words * (places + (1 + _MAX_NEW) * max_rows)
+        return 4 * words * (places + (1 + MAX_NEW_MASKS) * max_rows)
 
 
 def _shape(max_rows: int, vocab_size: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ lexer serves one thread at a time, its grammars are neighbours, so that threads 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.grammar.compiler import Grammar
@@ -23,7 +22,6 @@ from thothy_ai.engine.grammar.fields import StateKey
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS
 from thothy_ai.engine.grammar.memory import RowMasks
-from thothy_ai.engine.grammar.tokens import Bits
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
@@ -50,7 +48,7 @@ class Filling:
             self._running.result()
         lacking = [] if self._work is None else self._work.finish()
         for other, row in self._others:
-            self._masks.give(row, filled(other, self._masks.memory.words))
+            fill(self._masks, row, other)
         return [*(row for _, row in self._others), *lacking]
 
 
@@ -59,7 +57,8 @@ class _Work:
 
     `found` has the masks that are not remembered, in the order of `bits`; `computed` the grammars whose masks must be
     computed, with their index in `found`; `repeated` the rows that share a mask, with the row that has it. Masks that
-    closing a text may restrict are always computed, since remembered masks are only on the device.
+    closing a text may restrict are always computed, since remembered masks are only on the device, and not remembered,
+    since closing changes them in place.
     """
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
@@ -70,9 +69,10 @@ class _Work:
         self._closing: set[int] = set()
         self._divide(grammars)
         self._lacking = self._memory.begin(masks.places)
-        self._bits = torch.empty((len(self._found), masks.memory.words), dtype=torch.int32)
+        self._numbers = masks.add(len(self._found))
+        self._bits = masks.bits[self._numbers.start : self._numbers.stop]
         self._computed: list[tuple[JsonGrammar, int]] = []
-        for index, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
+        for index, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits, strict=True)):
             if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
                 self._computed.append((grammar, index))
 
@@ -88,7 +88,7 @@ class _Work:
                     self._repeated.append((grammar, row, like))
                     continue
             else:
-                key = grammar.state_key()
+                key = grammar.state_key()  # which reads the text, as later keys of this grammar require
                 self._own.add(row)
                 grammar.lexer.count_mask()  # at once, so that the lexer's other grammars need not compute theirs
                 if grammar.closes:
@@ -122,62 +122,54 @@ class _Work:
         """Wait for the other thread and give each row its mask; returns the rows whose masks leave no choice."""
         if not self._found:
             return self._lacking
-        bits = self._bits.numpy()
-        masks = {row: mask for (_, row, _), mask in zip(self._found, bits, strict=True)}
         broken = [(grammar, index) for grammar, index in self._computed if grammar.matcher.is_error()]
         for grammar, index in broken:
-            grammar.correct(self._bits[index])
-        unsure = {self._found[index][1] for _, index in broken}  # rows whose masks are valid for this text alone
-        lacking = self._lacking_of(bits, masks)
-        for _, row, key in self._found:
-            if key is None or row in unsure or not self._keep(key, row, masks[row], lacking=row in lacking):
-                self._masks.give(row, masks[row])
-        found = {*self._lacking, *self._repeat(masks, unsure, lacking), *lacking.difference(self._closing)}
+            grammar.correct(torch.from_numpy(self._bits[index]))
+        unsure = {self._found[index][1] for _, index in broken}
+        alone = unsure | self._closing  # rows whose masks are valid for their texts alone
         if self._closing:
-            for index, (grammar, row, _) in enumerate(self._found):
+            for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
                 if row in self._closing:
-                    grammar.close(self._bits[index])
-                    self._masks.give(row, masks[row])
-            found |= self._lacking_of(bits, masks) & self._closing
-        return sorted(found)
+                    grammar.close(torch.from_numpy(mask))
+        lacks = self._choices.lacking(self._bits)
+        lacking = {row for (_, row, _), any_lacks in zip(self._found, lacks, strict=True) if any_lacks}
+        for (_, row, key), number in zip(self._found, self._numbers, strict=True):
+            if key is None or row in alone or not self._keep(key, row, number, lacking=row in lacking):
+                self._masks.give(row, number)
+        return sorted({*self._lacking, *self._repeat(unsure, lacking), *lacking})
 
-    def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
-        """Have the device keep a row's mask, unless it does already; returns whether there is a place for it."""
-        place = self._memory.use(key)
+    def _keep(self, key: StateKey, row: int, number: int, *, lacking: bool) -> bool:
+        """Have the device keep a row's mask, unless it keeps one like it or has no place; returns whether it does."""
+        mask = self._masks.bits[number]
+        known = self._memory.place_of(key) is not None
+        place = None if known else self._memory.keep(key, mask, lacking=lacking)
         if place is None:
-            place = self._memory.keep(key, mask, lacking=lacking)
-            if place is None:
-                return False
-            self._memory.keep_widest(key, mask)
-            self._masks.keep(place, mask.copy() if row in self._closing else mask)
+            return False
+        self._memory.keep_widest(key, mask)
+        self._masks.keep(place, number)
         self._masks.places[row] = place
         return True
 
-    def _repeat(self, masks: Mapping[int, Bits], broken: Set[int], lacking: Set[int]) -> list[int]:
+    def _repeat(self, broken: Set[int], lacking: Set[int]) -> list[int]:
         """Give rows the masks that they share; returns the rows whose masks leave, or may leave, no choice."""
         found = list[int]()
         for grammar, row, like in self._repeated:
             if like in broken:
-                self._masks.give(row, filled(grammar, self._memory.words))
+                fill(self._masks, row, grammar)
             elif place := self._masks.places[like]:
                 self._masks.places[row] = place
             else:
-                self._masks.give(row, masks[like])
+                self._masks.give_same(row, like)
             if like in broken or like in lacking:
                 found.append(row)
         return found
 
-    def _lacking_of(self, bits: NDArray[np.int32], rows: Collection[int]) -> set[int]:
-        """The rows whose masks leave no choice; `bits` has their masks in order."""
-        return {row for row, lacks in zip(rows, self._choices.lacking(bits), strict=True) if lacks}
 
-
-def filled(grammar: Grammar, words: int) -> Bits:
-    """Compute the mask [words] of a grammar on this thread."""
-    row = torch.empty(words, dtype=torch.int32)
-    grammar.fill_mask(row)
-    bits: Bits = row.numpy()
-    return bits
+def fill(masks: RowMasks, row: int, grammar: Grammar) -> None:
+    """Give a row a grammar's mask, computed on this thread."""
+    (number,) = masks.add(1)
+    grammar.fill_mask(torch.from_numpy(masks.bits[number]))
+    masks.give(row, number)
 
 
 def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
@@ -223,8 +215,8 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
     return errors
 
 
-def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: Tensor) -> None:
-    executor.unsafe_compute_mask_ptr(matchers, rows.data_ptr(), rows.stride(0) * rows.itemsize, len(rows))
+def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: NDArray[np.int32]) -> None:
+    executor.unsafe_compute_mask_ptr(matchers, rows.ctypes.data, rows.strides[0], len(rows))
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import ANY, MAX_NEW_MASKS, StepMasks, remembered_masks
 from thothy_ai.engine.grammar.fields import StateKey, room_of
 from thothy_ai.engine.grammar.tokens import Bits, JsonTokens, allow_only, allowed_tokens
 
@@ -51,13 +51,6 @@ class MaskMemory:
         self._used[places] = self._step
         found: list[int] = np.flatnonzero(self._lacking[places]).tolist()
         return found
-
-    def use(self, key: StateKey) -> int | None:
-        """The place of a remembered mask, which the current step then uses; None if it is not remembered."""
-        place = self._places.get(key)
-        if place is not None:
-            self._used[place] = self._step
-        return place
 
     def only(self, place: int) -> int:
         """The one token that the mask at a place allows; -1 if it allows several."""
@@ -102,37 +95,62 @@ class MaskMemory:
 
 
 class RowMasks:
-    """Collects the masks of a step's rows; initially, each allows everything."""
+    """Collects the masks of a step's rows; initially, each allows everything.
+
+    New masks lie in one array, `bits`, which is sent without a copy; a mask's number is its index there.
+    """
 
     def __init__(self, rows: int, memory: MaskMemory) -> None:
         self.memory = memory
         self.places = [ANY] * rows
-        self._kept: dict[int, Bits] = {}  # by place
-        self._unkept: dict[int, Bits] = {}  # by row
+        # By numpy, which asks for huge pages: with torch's small ones, this can take a step 10 ms.
+        self.bits = np.empty((MAX_NEW_MASKS * rows, memory.words), np.int32)
+        self._count = 0  # new masks
+        self._kept: dict[int, int] = {}  # numbers by place
+        self._unkept: dict[int, int] = {}  # numbers by row
+        self._shared: set[int] = set()  # numbers that several rows have
 
-    def keep(self, place: int, mask: Bits) -> None:
-        """Send a mask [words] to be kept at a place."""
-        self._kept[place] = mask
+    def add(self, count: int) -> range:
+        """The numbers of more new masks. The caller fills their `bits`, and keeps or gives each of them."""
+        first, self._count = self._count, self._count + count
+        assert self._count <= len(self.bits)
+        return range(first, self._count)
+
+    def keep(self, place: int, number: int) -> None:
+        """Send a new mask to be kept at a place."""
+        self._kept[place] = number
+
+    def give(self, row: int, number: int) -> None:
+        """Give a row a new mask for this step only."""
+        self._unkept[row] = number
+
+    def give_same(self, row: int, other: int) -> None:
+        """Give a row the mask that another row was given."""
+        self._unkept[row] = self._unkept[other]
+        self._shared.add(self._unkept[other])
 
     def allow_only(self, row: int, token: int) -> None:
         """Give a row a mask of one token, unless it has that mask."""
-        if row in self._unkept or self.memory.only(self.places[row]) != token:
-            mask = np.empty(self.memory.words, np.int32)
-            allow_only(mask, (token,))
-            self.give(row, mask)
-
-    def give(self, row: int, mask: Bits) -> None:
-        """Give a row a mask for this step only."""
-        self._unkept[row] = mask
+        number = self._unkept.get(row)
+        if number is None and self.memory.only(self.places[row]) == token:
+            return
+        if number is None or number in self._shared:
+            (number,) = self.add(1)
+            self.give(row, number)
+        allow_only(self.bits[number], (token,))
 
     def of_step(self) -> StepMasks:
-        places = np.array(self.places, np.int32)
+        """The rows' places, and the new masks, which stay in `bits`."""
         first = self.memory.first_unkept
-        own = range(first, first + len(self._unkept))
-        places[[*self._unkept]] = own
-        new = [*self._kept.values(), *self._unkept.values()]
-        stacked = np.stack(new) if new else np.empty((0, self.memory.words), np.int32)
-        return StepMasks(places, stacked, np.array([*self._kept, *own], np.int32))
+        own = {number: first + index for index, number in enumerate(dict.fromkeys(self._unkept.values()))}
+        places = np.array(self.places, np.int32)
+        places[[*self._unkept]] = [own[number] for number in self._unkept.values()]
+        targets = np.full(self._count, ANY, np.int32)
+        targets[[*self._kept.values(), *own]] = [*self._kept, *own.values()]
+        new, sent = self.bits[: self._count], targets != ANY
+        if not sent.all():  # masks that were replaced have no target, and place ANY must not be written
+            new, targets = new[sent], targets[sent]
+        return StepMasks(places, new, targets)
 
 
 class ForcedMemory:

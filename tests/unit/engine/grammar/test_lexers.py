@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import llguidance.hf
+import numpy as np
 import pytest
 import torch
 from llguidance import LLExecutor, LLMatcher, LLParserLimits
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.grammars import compiled
@@ -324,7 +326,7 @@ def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(
     computed, draw, counts, filler = [0], random.Random(3), list[tuple[int, int]](), Masks(VOCAB)
     compute = grammar_batch._compute
 
-    def counting(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: torch.Tensor) -> None:
+    def counting(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: NDArray[np.int32]) -> None:
         computed[0] += len(matchers)
         compute(executor, matchers, rows)
 

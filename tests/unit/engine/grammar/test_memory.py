@@ -15,8 +15,10 @@ from tests.support.forcing_grammar import Forcing
 from tests.support.grammars import compiled
 from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
-from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import ANY, MAX_NEW_MASKS, StepMasks, remembered_masks
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.grammar import memory as grammar_memory
+from thothy_ai.engine.grammar.batch import start_filling
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
@@ -100,13 +102,13 @@ def test_a_text_that_is_led_to_its_end_leaves_the_remembered_mask_as_it_is(compi
     assert torch.equal(masks.of(closing, free)[0], alone)
 
 
-def test_a_row_brings_a_mask_for_others_and_one_of_its_own_at_most(compiler: GrammarCompiler) -> None:
+def test_a_row_that_is_led_to_its_end_brings_a_mask_of_its_own_alone(compiler: GrammarCompiler) -> None:
     masks, grammars = Masks(VOCAB), [*in_text(compiler, "a-m", 50, 1), *in_text(compiler, "n-z", 51, 1)]
     for grammar in grammars:
         grammar.limit(14)
     masks.of(*grammars)
     assert all(grammar.closes for grammar in grammars)
-    assert masks.new == 2 * len(grammars)
+    assert (masks.new, len(masks.memory)) == (len(grammars), 0)
 
 
 def test_a_lexer_that_must_compute_a_mask_computes_a_remembered_one(compiler: GrammarCompiler) -> None:
@@ -114,9 +116,28 @@ def test_a_lexer_that_must_compute_a_mask_computes_a_remembered_one(compiler: Gr
     check(masks, grammars)
     grammars[1].lexer.needs_mask = True
     found = masks.of(*grammars)
-    assert masks.new == 0
+    assert (masks.new, len(masks.memory)) == (1, 1)
     assert not grammars[1].lexer.needs_mask
     assert found.equal(masks.of(grammars[0], grammars[0]))
+
+
+def test_a_state_that_two_rows_compute_in_one_step_is_remembered_once(compiler: GrammarCompiler) -> None:
+    masks, grammars = Masks(VOCAB), in_text(compiler, "a-m", 60, 2)
+    grammars[0].lexer.needs_mask = True
+    check(masks, grammars)
+    assert (masks.new, len(masks.memory)) == (2, 1)
+    check(masks, grammars)
+    assert masks.new == 0
+
+
+def test_rows_do_not_share_the_mask_of_a_matcher_that_broke(compiler: GrammarCompiler) -> None:
+    masks, grammars = Masks(VOCAB), in_text(compiler, "a-m", 60, 2)
+    grammars[0].matcher.consume_token(EOS[0])
+    assert grammars[0].matcher.is_error()
+    check(masks, grammars)
+    assert (masks.new, len(masks.memory)) == (2, 0)
+    check(masks, grammars)
+    assert (masks.new, len(masks.memory)) == (1, 1)
 
 
 def test_rows_without_a_grammar_may_have_any_token(compiler: GrammarCompiler) -> None:
@@ -182,8 +203,7 @@ def test_the_memory_forgets_what_was_used_least_recently(monkeypatch: pytest.Mon
         memory.begin([])
         places.append(memory.keep(key, MASK, lacking=False))
     assert sorted(places) == [1, 2, 3, 4, 5, 6]
-    assert memory.begin([memory.place_of(KEYS[0]), ANY, memory.place_of(KEYS[2])]) == []
-    assert memory.use(KEYS[3]) == places[3]
+    assert memory.begin([memory.place_of(KEYS[0]), ANY, memory.place_of(KEYS[2]), places[3]]) == []
     assert memory.keep(KEYS[6], MASK, lacking=True) in (places[1], places[4])
     assert [memory.place_of(key) is not None for key in KEYS[:7]] == [True, False, True, True, False, True, True]
     assert memory.begin([ANY, memory.place_of(KEYS[6]), places[0]]) == [1]
@@ -219,17 +239,70 @@ def test_a_row_s_own_mask_replaces_what_it_had_and_parts_of_a_step_bring_all_tha
     memory = MaskMemory(VOCAB)
     memory.begin([])
     masks, place = RowMasks(4, memory), memory.keep(KEYS[0], MASK, lacking=False)
-    masks.keep(place, np.full(WORDS, 3, np.int32))
+    numbers = masks.add(4)
+    masks.bits[: len(numbers)] = [[3], [4], [5], [6]]
+    masks.keep(place, numbers[0])
     masks.places[0] = masks.places[1] = place
-    masks.give(1, np.full(WORDS, 4, np.int32))
-    masks.give(3, np.full(WORDS, 5, np.int32))
-    masks.give(1, np.full(WORDS, 6, np.int32))
+    masks.give(1, numbers[1])
+    masks.give(3, numbers[2])
+    masks.give(1, numbers[3])
     step, behind = masks.of_step(), 1 + remembered_masks(VOCAB)
     assert step.places.tolist() == [place, behind, ANY, behind + 1]
-    assert (step.targets.tolist(), step.new[:, 0].tolist()) == ([place, behind, behind + 1], [3, 6, 5])
+    assert (step.targets.tolist(), step.new[:, 0].tolist()) == ([place, behind + 1, behind], [3, 5, 6])
     part = step.of([3, 0])
     assert isinstance(part, StepMasks)
     assert (part.places.tolist(), part.targets.tolist()) == ([behind + 1, place], step.targets.tolist())
+
+
+def test_a_row_brings_a_mask_to_keep_and_one_of_its_own_at_most(compiler: GrammarCompiler) -> None:
+    grammars = [*in_text(compiler, "a-m", 50, 1), *in_text(compiler, "n-z", 51, 1)]
+    rows, memory = [(grammar, row) for row, grammar in enumerate(grammars)], MaskMemory(VOCAB)
+    masks, table = RowMasks(2, memory), MaskTable(2, VOCAB, torch.device("cpu"))
+    start_filling(masks, rows).wait()
+    for row in range(2):
+        masks.allow_only(row, 100 + row)
+    step = masks.of_step()
+    assert len(step.targets) == len(masks.bits) == 2 * MAX_NEW_MASKS
+    assert [list(allowed_tokens(row.numpy())) for row in table.rows(step)] == [[100], [101]]
+    masks = RowMasks(2, memory)
+    start_filling(masks, rows).wait()
+    step = masks.of_step()
+    assert len(step.targets) == 0
+    for row, grammar in zip(table.rows(step), grammars, strict=True):
+        alone = torch.empty(WORDS, dtype=torch.int32)
+        grammar.compute(alone)
+        assert torch.equal(row, alone)
+
+
+def test_a_shared_mask_that_all_its_rows_lose_is_not_sent() -> None:
+    memory = MaskMemory(VOCAB)
+    memory.begin([])
+    masks = RowMasks(2, memory)
+    (number,) = masks.add(1)
+    masks.give(0, number)
+    masks.give_same(1, 0)
+    for row in range(2):
+        masks.allow_only(row, row)
+    step, behind = masks.of_step(), 1 + remembered_masks(VOCAB)
+    assert step.places.tolist() == step.targets.tolist() == [behind, behind + 1]
+    assert step.new[:, 0].tolist() == [1, 2]
+
+
+def test_rows_share_a_mask_until_one_of_them_gets_a_known_token_and_no_mask_is_copied() -> None:
+    memory = MaskMemory(VOCAB)
+    memory.begin([])
+    masks = RowMasks(3, memory)
+    (number,) = masks.add(1)
+    masks.bits[number] = 3
+    masks.give(0, number)
+    masks.give_same(1, 0)
+    masks.give_same(2, 0)
+    masks.allow_only(1, 5)
+    masks.allow_only(1, 6)
+    step, behind = masks.of_step(), 1 + remembered_masks(VOCAB)
+    assert step.places.tolist() == [behind, behind + 1, behind]
+    assert (step.targets.tolist(), step.new[:, 0].tolist()) == ([behind, behind + 1], [3, 1 << 6])
+    assert np.shares_memory(step.new, masks.bits)
 
 
 def test_a_larger_vocabulary_has_fewer_masks_in_the_same_memory() -> None:

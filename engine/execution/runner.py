@@ -20,7 +20,16 @@ from torch import Tensor
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Int32, Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import (
+    MAX_NEW_MASKS,
+    Int32,
+    Start,
+    StartedRows,
+    StateCopies,
+    Step,
+    StepMasks,
+    remembered_masks,
+)
 from thothy_ai.engine.execution.adapters import DeviceAdapters
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
@@ -279,7 +288,7 @@ class Runner:
 
     def _warm_up_masks(self) -> Tensor:
         """Masks of all rows, after steps with few and many new ones, so that pinned memory of all sizes is cached."""
-        vocab, most = self._model.config.vocab_size, 2 * self._max_rows
+        vocab, most = self._model.config.vocab_size, MAX_NEW_MASKS * self._max_rows
         places = np.arange(self._max_rows, dtype=np.int32) + 1 + remembered_masks(vocab)
         new, targets = np.full((most, -(-vocab // 32)), -1, np.int32), np.resize(places, most)
         for count in (*(1 << power for power in range(most.bit_length())), most):

@@ -127,12 +127,11 @@ class _Work:
             grammar.correct(torch.from_numpy(self._bits[index]))
         unsure = {self._found[index][1] for _, index in broken}
         alone = unsure | self._closing  # rows whose masks are valid for their texts alone
-        if self._closing:
-            for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
-                if row in self._closing:
-                    grammar.close(torch.from_numpy(mask))
-        lacks = self._choices.lacking(self._bits)
-        lacking = {row for (_, row, _), any_lacks in zip(self._found, lacks, strict=True) if any_lacks}
+        for index, (grammar, row, _) in enumerate(self._found):
+            if row in self._closing:
+                grammar.close(torch.from_numpy(self._bits[index]))
+        flags = self._choices.lacking(self._bits)
+        lacking = {row for (_, row, _), lacks in zip(self._found, flags, strict=True) if lacks}
         for (_, row, key), number in zip(self._found, self._numbers, strict=True):
             if key is None or row in alone or not self._keep(key, row, number, lacking=row in lacking):
                 self._masks.give(row, number)

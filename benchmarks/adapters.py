@@ -1,4 +1,4 @@
-"""What adapters cost: drains with none, with some that nobody asks for, and with several numbers of them; siblings
+"""What adapters cost: drains with none, with some that no job uses, and with several numbers of them; siblings
 whose kinds have an adapter each, plain and activated; and the first use of one from host memory.
 
     python -m benchmarks.adapters --shape llama-8b                 # on a GPU
@@ -146,7 +146,7 @@ def main() -> None:
             bench.load(Path(home) / "a", range(there, count), "a")
             note(f"loading {count - there}", f"{time.perf_counter() - loading:.1f} s", "" if there else "with graphs")
             if not there:
-                show("loaded, and nobody asks for one", drained(0), base, "within 1 %")
+                show("loaded, none used", drained(0), base, "within 1 %")
             there = count
             show(f"{count} adapters", drained(count), base, {8: "within 7 %", 64: "within 15 %"}.get(count, ""))
         show("no adapter again", drained(0), base)
